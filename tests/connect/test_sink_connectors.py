@@ -14,6 +14,7 @@ import pytest
 import requests
 from cassandra import InvalidRequest
 from cassandra.cluster import NoHostAvailable
+from cassandra.util import Duration
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -30,8 +31,10 @@ from penstock.connect.checks import check
 from penstock.connect.providers import Provided
 from penstock.connect.sink import sink_properties
 from penstock.connect.sink.connect_data import ConnectRecord, Part
+from penstock.connect.sink.record_readers import JsonBytes, RawRecord
 from penstock.connect.sink.record_writer import RecordWriter
 from penstock.connect.sink.sink_properties import CLASS, SinkSettings
+from penstock.connect.sink.sink_writer import decoded
 from penstock.database.requests import RequestLimits
 from penstock.local.services import Services
 
@@ -374,6 +377,48 @@ def test_tombstones_of_a_table_that_is_missing_delete_nothing_or_are_told(
         given = config | {"scylladb.table.manage.enabled": managed}
         settings = settings_of(given)
         assert [bad.reason for bad in RecordWriter(settings, RequestLimits()).write(gone)] == wanted
+
+
+def test_events_of_other_databases_make_tables_of_their_types(cql: Any, services: Services, keyspace: str) -> None:
+    """Values as Debezium has them for MySQL and PostgreSQL, in records of JsonConverter."""
+    time, data = "io.debezium.time.", "io.debezium.data."
+    scaled = [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}]
+    fields: list[dict[str, Any]] = [
+        {"field": "day", "type": "int32", "name": f"{time}Date"},
+        {"field": "at", "type": "int64", "name": f"{time}MicroTimestamp"},
+        {"field": "zoned", "type": "string", "name": f"{time}ZonedTimestamp"},
+        {"field": "clock", "type": "int64", "name": f"{time}MicroTime"},
+        {"field": "years", "type": "int32", "name": f"{time}Year"},
+        {"field": "span", "type": "string", "name": f"{time}Interval"},
+        {"field": "who", "type": "string", "name": f"{data}Uuid"},
+        {"field": "price", "type": "struct", "name": f"{data}VariableScaleDecimal", "fields": scaled},
+        {"field": "colours", "type": "string", "name": f"{data}EnumSet"},
+        {"field": "bits", "type": "bytes", "name": f"{data}Bits"},
+    ]
+    who = uuid.uuid4()
+    values = [20_484, 1_769_860_800_123_456, "2026-01-31T12:00:00.123456Z", 43_200_000_001, 2026, "P0Y1M2DT3H0M0S"]
+    values += [str(who), {"scale": 2, "value": "BNI="}, "red,blue", "AgE="]
+    payload = dict(zip([one["field"] for one in fields], values, strict=True))
+    key = json.dumps({"schema": KEY, "payload": {"id": 1}}).encode()
+    value = json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "events",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+    }
+    records = list(decoded([RawRecord("events", 0, 0, 1000, key, value, ())], JsonBytes(True), JsonBytes(True)))
+    good = [one for one in records if isinstance(one, ConnectRecord)]
+    assert RecordWriter(settings_of(config), RequestLimits()).write(good) == []
+    (row,) = cql.execute(f"SELECT {', '.join(payload)} FROM {keyspace}.events WHERE id = 1")
+    at = dt.datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=dt.UTC).replace(tzinfo=None)
+    noon = 43_200_000_001_000
+    assert row == (
+        *(dt.date(2026, 1, 31), at, at, noon, 2026, Duration(1, 2, 3 * 3600 * 10**9)),
+        *(who, Decimal("12.34"), {"red", "blue"}, b"\2\1"),
+    )
 
 
 def test_a_time_to_live_of_any_size_is_a_bad_record(cql: Any, services: Services, keyspace: str) -> None:

@@ -119,12 +119,19 @@ class _Schemas:
             values = self.of(about["values"], optional=False, depth=depth)
             return None if values is None else {"type": "map", "keys": {"type": "string"}, "values": values}
         logical = _logical_name(about)
-        return {"type": about.get("connect.type") or _TYPES[kind], **({"name": f"{DATA}{logical}"} if logical else {})}
+        name = f"{DATA}{logical}" if logical else about.get("connect.name")
+        return {"type": about.get("connect.type") or _TYPES[kind], **({"name": name} if name else {})}
 
     def _struct(self, about: dict[str, Any], depth: int) -> Schema:
         fields = [(name, self.of(given, optional=False, depth=depth)) for name, given in about["fields"]]
         # A field without a schema has a value, for which no column can be made.
-        return {"type": "struct", "fields": [{**(schema or {"type": ""}), "field": name} for name, schema in fields]}
+        members = [{**(schema or {"type": ""}), "field": name} for name, schema in fields]
+        return {"type": "struct", "name": _record_name(about), "fields": members}
+
+
+def _record_name(about: dict[str, Any]) -> str:
+    name, space = about["name"], about.get("namespace")
+    return str(about.get("connect.name") or (f"{space}.{name}" if space and "." not in name else name))
 
 
 def _logical_name(about: dict[str, Any]) -> str:
