@@ -21,9 +21,10 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from kafka_connect import KafkaConnect
-from kafka_topics import messages, new_topic
+from kafka_topics import messages, new_topic, new_topics
 from keyspaces import new_keyspace
 from protobuf_files import message_class
+from pyspark.sql import SparkSession
 from requests.exceptions import HTTPError
 from waiting import PATIENCE, until
 
@@ -62,7 +63,7 @@ def send(services: Services, topic: str) -> Send:
     """Sends a record for the row with this id; without a name it is a tombstone."""
     producer = Producer({"bootstrap.servers": services.kafka})
 
-    def send(id: int, name: str | None = None, value: bytes | None = None) -> None:
+    def send(id: int, name: str | None = None, value: bytes | None = None, topic: str = topic) -> None:
         key = json.dumps({"schema": KEY, "payload": {"id": id}})
         made = json.dumps({"schema": VALUE, "payload": {"id": id, "name": name}}).encode()
         producer.produce(topic, value or (None if name is None else made), key=key)
@@ -219,6 +220,72 @@ def test_a_connector_keeps_its_class(connect: KafkaConnect, config: dict[str, st
         ("ScyllaConnector", "source"),
         ("ScyllaDbSinkConnector", "sink"),
     }
+
+
+def test_topics_that_match_are_read_also_those_that_are_made_later(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, send: Send, topic: str
+) -> None:
+    keyspace, unit = config.pop("scylladb.keyspace"), topic.removeprefix("orders-")
+    later, letters, other = (f"{kind}-{unit}" for kind in ("later", "letters", "Other"))
+    del config["topics"]
+    matching = {
+        "scylladb.keyspace": keyspace,
+        # Python's expressions have no \p{Lower}.
+        "topics.regex": rf"(?:__|\p{{Lower}}++-){unit}",
+        "consumer.override.metadata.max.age.ms": "100",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "tasks.max": "2",
+    }
+
+    def reads() -> dict[int, str]:
+        tasks = requests.get(f"{connect.url}/connectors/{named}/tasks", timeout=PATIENCE).json()
+        return {one["id"]["task"]: one["config"]["topics"] for one in tasks}
+
+    send(1, "first")
+    with new_topics(services.kafka, [other, f"__{unit}", later], 1):
+        no_later = matching["topics.regex"].replace(r"\p", r"(?!later)\p")
+        connect.create_connector({"name": named, "config": config | matching | {"topics.regex": no_later}})
+        until(lambda: rows(cql, keyspace, topic) == {1: "first"}, "row")
+        assert reads() == {0: topic}
+        send(2, value=b"{no json")
+        until(lambda: sum(1 for _ in messages(services.kafka, letters, 1)) == 1, "dead letter")
+        connect.update_connector(named, config | matching)
+        until(lambda: reads() == {0: later, 1: topic}, "tasks")
+        newest = f"newest-{unit}"
+        with new_topics(services.kafka, [newest], 1):
+            send(3, "second", topic=newest)
+            until(lambda: rows(cql, keyspace, newest) == {3: "second"}, "row of the new topic")
+            assert reads() == {0: f"{later},{newest}", 1: topic}
+            connect.stop_connector(named)
+            send(4, "third", topic=newest)
+            connect.resume_connector(named)
+            until(lambda: rows(cql, keyspace, newest) == {3: "second", 4: "third"}, "row after the restart")
+            connect.update_connector(named, config | matching | {"topics.regex": "no such topic"})
+            reason = "a topic that matches no such topic"
+            until(lambda: connect.get_connector_status(named)["connector"].get("waits_for") == reason, "reason")
+            assert reads() == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "said"),
+    [
+        ({"topics": ""}, "topics", "give the topics to read, or topics.regex"),
+        ({"topics.regex": "a"}, "topics", "not both"),
+        ({"topics": "", "topics.regex": "a("}, "topics.regex", "Invalid regex: Unclosed group"),
+        ({"errors.deadletterqueue.topic.name": "orders"}, "errors.deadletterqueue.topic.name", "are read"),
+        ({"consumer.override.metadata.max.age.ms": "0"}, "consumer.override.metadata.max.age.ms", "at least 1"),
+    ],
+)
+def test_topics_and_their_pattern_exclude_each_other(
+    spark: SparkSession, changes: dict[str, str], name: str, said: str
+) -> None:
+    strings = {f"{side}.converter": "org.apache.kafka.connect.storage.StringConverter" for side in ("key", "value")}
+    given = {"name": "x", "connector.class": CLASS, "topics": "orders", "scylladb.keyspace": "ks", **strings}
+    errors = check(given | changes, Provided(), ask=False).errors
+    assert said in errors[name][0] and len(errors) <= 2
+    assert not check(given | {"topics": "", "topics.regex": "orders|a++"}, Provided(), ask=False).errors
 
 
 def test_avro_records_make_tables_and_add_columns(

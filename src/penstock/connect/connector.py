@@ -6,12 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.connect import database
+from penstock.connect import database, topics
 from penstock.connect.checks import Checked, check
 from penstock.connect.connector_store import PAUSED, STARTED, Kept
 from penstock.connect.heartbeat import Heartbeats
@@ -20,7 +20,7 @@ from penstock.connect.plugins import plugin_of
 from penstock.connect.providers import Provided
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.connect.secrets import Secrets
-from penstock.connect.sink.record_sink import SinkTask
+from penstock.connect.sink.record_sink import AGE, SinkTask, overrides
 from penstock.connect.sink.sink_offsets import SinkOffsets
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
@@ -31,6 +31,7 @@ from penstock.watch.meters import Meters
 log = logging.getLogger(__name__)
 AnyTask = Task | SinkTask
 
+REGEX, LETTERS = "topics.regex", "errors.deadletterqueue.topic.name"
 # Seconds until the next attempt to read the database's tables.
 PAUSE = 5.0
 
@@ -68,6 +69,7 @@ class Connector:
         self._stopping = threading.Event()
         self._starter: threading.Thread | None = None
         self._most_tasks = 0
+        self._replacing = threading.Lock()
 
     @property
     def state(self) -> str:
@@ -115,17 +117,19 @@ class Connector:
 
     def restart_task(self, number: int) -> None:
         """Stop a task and start it again."""
-        old = self.tasks[number]
-        old.ask_to_stop()
-        old.wait()
-        self.tasks[number] = self._run(old.task)
+        with self._replacing:
+            old = self.tasks[number]
+            old.ask_to_stop()
+            old.wait()
+            self.tasks[number] = self._run(old.task)
 
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
-        values = check(self.kept.config, self._world.provided, ask=False).values
-        return database.tables(values) if self.plugin.type == "source" else values["topics"]
+        checked = check(self.kept.config, self._world.provided, ask=False)
+        return database.tables(checked.values) if self.plugin.type == "source" else self._topics(checked)
 
     def _start(self) -> None:
+        checked = None
         try:
             checked = check(self.kept.config, self._world.provided, ask=False)
             self._world.secrets.keep(self.name, checked.secrets)
@@ -141,36 +145,92 @@ class Connector:
             log.error("connector %s failed: %s", self.name, self.trace)
         finally:
             self.waits_for = ""
+        if checked and not self.trace and checked.values.get(REGEX):
+            self._follow(checked)
+
+    def _follow(self, checked: Checked) -> None:
+        """Look for the topics that match until this connector is stopped, and give new ones to its tasks."""
+        pattern, every = checked.values[REGEX], checked.values[AGE] / 1000
+        try:
+            while True:
+                self.waits_for = "" if self.tasks else f"a topic that matches {pattern}"
+                if self._stopping.wait(every):
+                    return
+                found = self._find(lambda: self._topics(checked), "Kafka")
+                # In the order in which tasks share them, so that most keep theirs.
+                read = [topic for row in zip_longest(*(one.task.parts for one in self.tasks)) for topic in row if topic]
+                if not self._stopping.is_set() and set(found) != set(read):
+                    log.info("connector %s reads the topics %s", self.name, ", ".join(found))
+                    known = [topic for topic in read if topic in found]
+                    self._replace(self._sharing(checked, list(dict.fromkeys([*known, *found]))))
+        except Exception as error:
+            self.trace = self._world.secrets.hide(trace_of(error))
+            log.error("connector %s looks for no more topics: %s", self.name, self.trace)
+        finally:
+            self.waits_for = ""
+
+    def _replace(self, tasks: Sequence[AnyTask]) -> None:
+        """Run these tasks; those that read the same as before are left alone."""
+        with self._replacing:
+            same = {
+                one.task.number: one
+                for one, task in zip(self.tasks, tasks, strict=False)
+                if one.task.parts == task.parts
+            }
+            others = [one for one in self.tasks if one.task.number not in same]
+            for one in others:
+                one.ask_to_stop()
+            for one in others:
+                one.wait()
+            if not self._stopping.is_set():
+                self._keep_meters(tasks)
+                self.tasks = [same.get(task.number) or self._run(task) for task in tasks]
 
     def _of_source(self, checked: Checked) -> Sequence[AnyTask]:
         """Tasks with shares of the tables."""
         world = self._world
         self.setup = setup = Setup(self.name, world.servers, checked.values, checked.config, world.producer)
         self.waits_for = "the tables of its database"
-        tables = self._find_tables(checked.values)
+        tables = self._find(lambda: database.tables(checked.values), "its database")
         count = min(checked.values["tasks.max"], len(tables))
         starts = self.offsets.starts()
         return [Task(setup, number, tuple(tables[number::count]), starts) for number in range(count)]
 
     def _of_sink(self, checked: Checked) -> Sequence[AnyTask]:
         """Tasks with shares of the topics."""
-        world, topics = self._world, list(dict.fromkeys(checked.values["topics"]))
-        count = min(checked.values["tasks.max"], len(topics))
-        client = {name: text for name, text in world.producer.items() if name in SECURITY}
-        shared = world.servers, checked.values, checked.config, client, self.offsets.starts()
-        return [SinkTask(self.name, number, tuple(topics[number::count]), *shared) for number in range(count)]
+        self.waits_for = "the topics that it reads"
+        return self._sharing(checked, self._find(lambda: self._topics(checked), "Kafka"))
 
-    def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
-        """The tables; waits for a database that does not answer until this connector is stopped."""
+    def _sharing(self, checked: Checked, names: Sequence[str]) -> Sequence[AnyTask]:
+        count = min(checked.values["tasks.max"], len(names))
+        shared = self._world.servers, checked.values, checked.config, self._security, self.offsets.starts()
+        return [SinkTask(self.name, number, tuple(names[number::count]), *shared) for number in range(count)]
+
+    @property
+    def _security(self) -> dict[str, str]:
+        """The worker's settings of Kafka's consumers."""
+        return {name: text for name, text in self._world.producer.items() if name in SECURITY}
+
+    def _topics(self, checked: Checked) -> list[str]:
+        """The topics that a sink reads: those of its configuration, or that match it now."""
+        values = checked.values
+        if not values[REGEX]:
+            return list(dict.fromkeys(values["topics"]))
+        options = self._security | overrides(checked.config)
+        found = topics.matching(self._world.servers, options, values[REGEX])
+        return [topic for topic in found if topic != values[LETTERS]]
+
+    def _find(self, look: Callable[[], list[str]], what: str) -> list[str]:
+        """What `look` finds; waits for a service that does not answer until this connector is stopped."""
         while not self._stopping.is_set():
             try:
-                return database.tables(values)
+                return look()
             except PenstockError as error:
                 if not error.retriable:
                     raise
                 why = self._world.secrets.hide(str(error))
-                self.waits_for = f"its database: {why}"
-                log.warning("connector %s waits for its database: %s", self.name, why)
+                self.waits_for = f"{what}: {why}"
+                log.warning("connector %s waits for %s: %s", self.name, what, why)
             self._stopping.wait(PAUSE)
         return []
 

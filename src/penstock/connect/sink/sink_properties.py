@@ -13,6 +13,7 @@ from penstock.connect.definition import Check, Property, of_file
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
+from penstock.connect.transforms.topic_routing import regex_check
 from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.extras import install
@@ -50,7 +51,7 @@ def _contact_points(text: str) -> str | None:
 
 def _topics(values: list[str]) -> str | None:
     wrong = [name for name in values if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name)]
-    return f"{wrong[0]!r} is not the name of a topic" if wrong else None if values else "a topic is required"
+    return f"{wrong[0]!r} is not the name of a topic" if wrong else None
 
 
 _OWN_CHECKS: dict[str, Check] = {
@@ -58,6 +59,7 @@ _OWN_CHECKS: dict[str, Check] = {
     "connector_class": lambda value: None if value in CLASS_NAMES else f"this is not {CLASS}",
     "contact_points": _contact_points,
     "topics": _topics,
+    "regex": regex_check,
     "port": lambda value: None if 0 < value < 65536 else "it must be a port number from 1 to 65535",
     "ttl": lambda value: None if 0 <= value <= MAX_TTL else f"it must be from 0 to {MAX_TTL} seconds (20 years)",
     "file": lambda value: None if is_file(value) else f"there is no file {value} on the worker's machine",
@@ -236,6 +238,10 @@ def access(values: Mapping[str, Any]) -> Access:
 
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     """Errors between properties that are each valid."""
+    if bool(values["topics"]) == bool(values["topics.regex"]):
+        yield "topics", "give the topics to read, or topics.regex" + (", not both" if values["topics"] else "")
+    if values["errors.deadletterqueue.topic.name"] in values["topics"]:
+        yield "errors.deadletterqueue.topic.name", "it is one of the topics that are read; give another one"
     user, password = values["scylladb.username"], values["scylladb.password"]
     if password is not None and user is None:
         yield "scylladb.username", "scylladb.password is given, and the user is not"
