@@ -26,6 +26,7 @@ from keyspaces import new_keyspace
 from protobuf_files import message_class
 from pyspark.sql import SparkSession
 from requests.exceptions import HTTPError
+from tls_proxy import tcp_proxy
 from waiting import PATIENCE, until
 
 from penstock.connect.checks import check
@@ -36,6 +37,7 @@ from penstock.connect.sink.record_readers import JsonBytes, RawRecord
 from penstock.connect.sink.record_writer import RecordWriter
 from penstock.connect.sink.sink_properties import CLASS, SinkSettings
 from penstock.connect.sink.sink_writer import decoded
+from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits
 from penstock.local.services import Services
 
@@ -286,6 +288,54 @@ def test_topics_and_their_pattern_exclude_each_other(
     errors = check(given | changes, Provided(), ask=False).errors
     assert said in errors[name][0] and len(errors) <= 2
     assert not check(given | {"topics": "", "topics.regex": "orders|a++"}, Provided(), ask=False).errors
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ("{", "it is not JSON"),
+        ("{" * 100_000, "it is not JSON"),
+        ("{}", "of 1 to 1000 nodes"),
+        ('{"10.0.0.1:9042": 9042}', "of 1 to 1000 nodes"),
+        ('{"10.0.0.1:9042": "a:b"}', "a:b is not a host"),
+        ('{"10.0.0.1:99999": "a"}', "10.0.0.1:99999 is not a host"),
+        ('{"10.0.0.1": "a, b"}', "a, b is not a host"),
+        (json.dumps({f"10.0.{n}:9042": "a" for n in range(1001)}), "of 1 to 1000 nodes"),
+    ],
+)
+def test_contact_points_as_json_are_checked(points: str, said: str) -> None:
+    strings = {f"{side}.converter": "org.apache.kafka.connect.storage.StringConverter" for side in ("key", "value")}
+    given = {"name": "x", "connector.class": CLASS, "topics": "orders", "scylladb.keyspace": "ks", **strings}
+    (error,) = check(given | {"scylladb.contact.points": points}, Provided(), ask=False).messages
+    assert said in error
+    right = given | {"scylladb.contact.points": ' {"10.0.0.1": "db1", "10.0.0.2:1": "db2:2"}', "scylladb.port": "5"}
+    access = settings_of(right).access
+    assert access.hosts == "db1:5,db2:2"
+    assert access.translated == (("10.0.0.1:5", "db1:5"), ("10.0.0.2:1", "db2:2"))
+
+
+def test_rows_are_written_through_translated_addresses(cql: Any, services: Services, keyspace: str) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.translated (id int PRIMARY KEY, v int)")
+    with tcp_proxy(services.cql) as proxy:
+        config = {
+            "name": "x",
+            "connector.class": CLASS,
+            "topics": "translated",
+            "scylladb.contact.points": json.dumps({services.cql: proxy}),
+            "scylladb.keyspace": keyspace,
+            "scylladb.consistency.level": "ONE",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        }
+        settings = settings_of(config)
+        try:
+            record = ConnectRecord("translated", 0, 0, 1000, Part(None, {"id": 1}), Part(None, {"id": 1, "v": 2}))
+            assert RecordWriter(settings, RequestLimits()).write([record]) == []
+            assert list(cql.execute(f"SELECT id, v FROM {keyspace}.translated")) == [(1, 2)]
+            hosts = connection(settings.access).cluster.metadata.all_hosts()
+            assert [str(host.endpoint) for host in hosts] == [proxy]
+        finally:
+            close(settings.access)
 
 
 def test_avro_records_make_tables_and_add_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -39,14 +40,38 @@ TOPIC = re.compile(r"topic\.(.+)\.([^.]+)\.([^.]+)\.([A-Za-z]+)")
 Problems = Iterator[tuple[str, str]]
 
 
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+)(?::(\d{1,5}))?")
+MOST_NODES = 1000
+"""The most nodes whose addresses are translated."""
+
+
 def _contact_points(text: str) -> str | None:
-    if text.lstrip().startswith("{"):
-        return "addresses of nodes are not translated here: give hosts that the worker can reach"
-    for host in text.split(","):
-        found = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+)(?::(\d{1,5}))?", host.strip())
+    try:
+        points = [each for pair in translated(text) for each in pair] or text.split(",")
+    except ValueError as error:
+        return str(error)
+    for point in points:
+        found = _ADDRESS.fullmatch(point.strip())
         if not found or (found[1] and not 0 < int(found[1]) < 65536):
-            return f"{host.strip() or 'an empty entry'} is not a host, or host:port"
+            return f"{point.strip() or 'an empty entry'} is not a host, or host:port"
     return None
+
+
+def translated(text: str) -> tuple[tuple[str, str], ...]:
+    """The nodes' own addresses and those where they are reached, of contact points that are a JSON object.
+
+    Empty for other contact points; raises ValueError if it is no such object.
+    """
+    if not text.lstrip().startswith("{"):
+        return ()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    if not found or len(found) > MOST_NODES or not all(isinstance(point, str) for point in found.values()):
+        example = '{"10.0.0.1:9042": "db1.example.com:9042"}'
+        raise ValueError(f"it must have the public address of 1 to {MOST_NODES} nodes by their own, as in {example}")
+    return tuple((own.strip(), reached.strip()) for own, reached in found.items())
 
 
 def _topics(values: list[str]) -> str | None:
@@ -220,18 +245,24 @@ def _route(default: Route, topic: str, keyspace: str, table: str, values: Mappin
 
 def access(values: Mapping[str, Any]) -> Access:
     """How to connect to a configuration's database."""
-    points = [point.strip() for point in values["scylladb.contact.points"].split(",")]
     has_port = re.compile(r"(?:\[.*\]|[^:]+):\d+")
-    hosts = ",".join(one if has_port.fullmatch(one) else f"{one}:{values['scylladb.port']}" for one in points)
+
+    def whole(point: str) -> str:
+        return point if has_port.fullmatch(point) else f"{point}:{values['scylladb.port']}"
+
+    text = values["scylladb.contact.points"]
+    nodes = tuple((whole(own), whole(reached)) for own, reached in translated(text))
+    points = [reached for _, reached in nodes] or [whole(point.strip()) for point in text.split(",")]
     login = values["scylladb.security.enabled"]
     return Access(
-        hosts,
+        ",".join(points),
         values["scylladb.username"] if login else "",
         values["scylladb.password"] if login else "",
         values["scylladb.loadbalancing.localdc"],
         values["scylladb.consistency.level"],
         tls=values["scylladb.ssl.enabled"],
         verify_hostname=values["scylladb.ssl.hostname.verification"],
+        translated=nodes,
         **(pem_files(values, "scylladb.ssl.") if values["scylladb.ssl.enabled"] else {}),
     )
 
