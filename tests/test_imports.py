@@ -64,7 +64,7 @@ SAME_NAMES = {
 SMALL = {
     "cli.completion": "a command, loaded when a shell asks",
     "cli.cql_statements": "an idea of its own: where a statement of CQL ends",
-    "connect.heartbeat": "an idea of its own: events that say how far a connector is",
+    "connect.group.owner": "an idea of its own: a connector without its tasks, on the worker that has it",
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",
     "ingest.pixel": "an idea of its own: events as images",

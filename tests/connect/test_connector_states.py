@@ -11,9 +11,10 @@ import pytest
 from connect_memory import RIGHT, Memory, memory_worker
 from waiting import PATIENCE, until
 
-from penstock.connect import connector as connectors, database
+from penstock.connect import connector as connectors, connector_tasks, database, topics
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, Kept
 from penstock.connect.running_task import ENDED, FAILED, RUNNING, UNASSIGNED, key_of
+from penstock.connect.sink import sink_checks
 from penstock.connect.task import Task
 from penstock.connect.worker import ConnectWorker
 from penstock.connect.worker_status import TaskMetrics, status_of, unready
@@ -258,7 +259,7 @@ def test_a_database_that_does_not_answer_is_waited_for(
             raise error
         return list(TABLES)
 
-    monkeypatch.setattr(connectors, "PAUSE", 0.0)
+    monkeypatch.setattr(connector_tasks, "PAUSE", 0.0)
     monkeypatch.setattr(database, "tables", tables)
     create(worker)
     assert states(worker) == ("RUNNING", ["RUNNING"])
@@ -274,7 +275,7 @@ def test_a_connector_that_waits_for_its_database_can_be_stopped(
         asked.set()
         raise DatabaseUnavailable("no answer")
 
-    monkeypatch.setattr(connectors, "PAUSE", 600.0)
+    monkeypatch.setattr(connector_tasks, "PAUSE", 600.0)
     monkeypatch.setattr(database, "tables", tables)
     worker.create("c", RIGHT)
     assert asked.wait(PATIENCE)
@@ -294,6 +295,48 @@ def test_a_connector_without_tables_has_no_tasks_and_no_heartbeats(
     monkeypatch.setattr(database, "tables", lambda values: [])
     create(worker)
     assert states(worker) == ("RUNNING", []) and Beats.running == 0
+
+
+def test_topics_that_match_later_are_given_to_tasks_and_others_keep_theirs(
+    worker: ConnectWorker, started: list[IdleTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, refused = ["b", "a-dead", "d"], threading.Event()
+
+    def matching(servers: str, settings: Any, pattern: str) -> list[str]:
+        if refused.is_set():
+            raise PenstockError("not allowed")
+        return list(there)
+
+    monkeypatch.setattr(topics, "matching", matching)
+    monkeypatch.setattr(sink_checks, "problems", lambda settings: [])
+    sink = {"connector.class": "ScyllaDbSinkConnector", "topics.regex": ".*", "scylladb.keyspace": "ks"}
+    strings = {f"{side}.converter": "org.apache.kafka.connect.storage.StringConverter" for side in ("key", "value")}
+    sink |= {"tasks.max": "2", "errors.deadletterqueue.topic.name": "a-dead", **strings}
+    worker.create("s", sink | {"consumer.override.metadata.max.age.ms": "1"})
+    made = worker.get("s")
+
+    def shares() -> list[tuple[str, ...]]:
+        return [task.task.parts for task in made.tasks]
+
+    until(lambda: shares() == [("b",), ("d",)], "tasks")
+    there.append("a")
+    until(lambda: shares() == [("b", "a"), ("d",)], "a task with the new topic")
+    assert [one.state for one in started] == [ENDED, RUNNING, RUNNING]
+    there.append("c")
+    until(lambda: shares() == [("b", "a"), ("d", "c")], "another task with the new topic")
+    there.remove("b")
+    until(lambda: shares() == [("d", "c"), ("a",)], "tasks without the topic that is gone")
+    there.clear()
+    until(lambda: made.waits_for == "a topic that matches .*", "reason")
+    assert shares() == [] and made.state == UNASSIGNED
+    there.append("e")
+    until(lambda: shares() == [("e",)], "a task")
+    until(lambda: made.state == "RUNNING", "state")
+    refused.set()
+    until(lambda: made.state == FAILED, "state")
+    assert "not allowed" in made.trace and made.tasks[0].state == RUNNING
+    worker.set_state("s", STOPPED)
+    assert made.tasks == [] and started[-1].state == ENDED
 
 
 def test_topics_become_active_with_the_first_batch(worker: ConnectWorker, started: list[IdleTask]) -> None:

@@ -14,22 +14,30 @@ import pytest
 import requests
 from cassandra import InvalidRequest
 from cassandra.cluster import NoHostAvailable
+from cassandra.util import Duration
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from kafka_connect import KafkaConnect
-from kafka_topics import messages, new_topic
+from kafka_topics import messages, new_topic, new_topics
 from keyspaces import new_keyspace
+from protobuf_files import message_class
+from pyspark.sql import SparkSession
 from requests.exceptions import HTTPError
+from tls_proxy import tcp_proxy
 from waiting import PATIENCE, until
 
 from penstock.connect.checks import check
 from penstock.connect.providers import Provided
 from penstock.connect.sink import sink_properties
 from penstock.connect.sink.connect_data import ConnectRecord, Part
+from penstock.connect.sink.record_readers import JsonBytes, RawRecord
 from penstock.connect.sink.record_writer import RecordWriter
 from penstock.connect.sink.sink_properties import CLASS, SinkSettings
+from penstock.connect.sink.sink_writer import decoded
+from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits
 from penstock.local.services import Services
 
@@ -57,7 +65,7 @@ def send(services: Services, topic: str) -> Send:
     """Sends a record for the row with this id; without a name it is a tombstone."""
     producer = Producer({"bootstrap.servers": services.kafka})
 
-    def send(id: int, name: str | None = None, value: bytes | None = None) -> None:
+    def send(id: int, name: str | None = None, value: bytes | None = None, topic: str = topic) -> None:
         key = json.dumps({"schema": KEY, "payload": {"id": id}})
         made = json.dumps({"schema": VALUE, "payload": {"id": id, "name": name}}).encode()
         producer.produce(topic, value or (None if name is None else made), key=key)
@@ -194,10 +202,10 @@ def test_wrong_configurations_name_their_property(connect: KafkaConnect, config:
         "scylladb.consistency.level": "MOST",
         "topic.orders.ks.t.mapping": "id=key.id,id=value.id",
         "topic.orders.ks.t.ttlSeconds": "long",
-        "value.converter": "io.confluent.connect.protobuf.ProtobufConverter",
         "value.converter.schema.registry.url": "nowhere",
         "transforms": "a",
     }
+    config["value.converter"] = "io.confluent.connect.protobuf.ProtobufConverter"
     url = f"{connect.url}/connector-plugins/{CLASS}/config/validate"
     found = requests.put(url, json={"name": "x"} | config | wrong, timeout=PATIENCE).json()
     errors = {one["value"]["name"]: one["value"]["errors"] for one in found["configs"] if one["value"]["errors"]}
@@ -214,6 +222,120 @@ def test_a_connector_keeps_its_class(connect: KafkaConnect, config: dict[str, st
         ("ScyllaConnector", "source"),
         ("ScyllaDbSinkConnector", "sink"),
     }
+
+
+def test_topics_that_match_are_read_also_those_that_are_made_later(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, send: Send, topic: str
+) -> None:
+    keyspace, unit = config.pop("scylladb.keyspace"), topic.removeprefix("orders-")
+    later, letters, other = (f"{kind}-{unit}" for kind in ("later", "letters", "Other"))
+    del config["topics"]
+    matching = {
+        "scylladb.keyspace": keyspace,
+        # Python's expressions have no \p{Lower}.
+        "topics.regex": rf"(?:__|\p{{Lower}}++-){unit}",
+        "consumer.override.metadata.max.age.ms": "100",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "tasks.max": "2",
+    }
+
+    def reads() -> dict[int, str]:
+        tasks = requests.get(f"{connect.url}/connectors/{named}/tasks", timeout=PATIENCE).json()
+        return {one["id"]["task"]: one["config"]["topics"] for one in tasks}
+
+    send(1, "first")
+    with new_topics(services.kafka, [other, f"__{unit}", later], 1):
+        no_later = matching["topics.regex"].replace(r"\p", r"(?!later)\p")
+        connect.create_connector({"name": named, "config": config | matching | {"topics.regex": no_later}})
+        until(lambda: rows(cql, keyspace, topic) == {1: "first"}, "row")
+        assert reads() == {0: topic}
+        send(2, value=b"{no json")
+        until(lambda: sum(1 for _ in messages(services.kafka, letters, 1)) == 1, "dead letter")
+        connect.update_connector(named, config | matching)
+        until(lambda: reads() == {0: later, 1: topic}, "tasks")
+        newest = f"newest-{unit}"
+        with new_topics(services.kafka, [newest], 1):
+            send(3, "second", topic=newest)
+            until(lambda: rows(cql, keyspace, newest) == {3: "second"}, "row of the new topic")
+            assert reads() == {0: f"{later},{newest}", 1: topic}
+            connect.stop_connector(named)
+            send(4, "third", topic=newest)
+            connect.resume_connector(named)
+            until(lambda: rows(cql, keyspace, newest) == {3: "second", 4: "third"}, "row after the restart")
+            connect.update_connector(named, config | matching | {"topics.regex": "no such topic"})
+            reason = "a topic that matches no such topic"
+            until(lambda: connect.get_connector_status(named)["connector"].get("waits_for") == reason, "reason")
+            assert reads() == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "said"),
+    [
+        ({"topics": ""}, "topics", "give the topics to read, or topics.regex"),
+        ({"topics.regex": "a"}, "topics", "not both"),
+        ({"topics": "", "topics.regex": "a("}, "topics.regex", "Invalid regex: Unclosed group"),
+        ({"errors.deadletterqueue.topic.name": "orders"}, "errors.deadletterqueue.topic.name", "are read"),
+        ({"consumer.override.metadata.max.age.ms": "0"}, "consumer.override.metadata.max.age.ms", "at least 1"),
+    ],
+)
+def test_topics_and_their_pattern_exclude_each_other(
+    spark: SparkSession, changes: dict[str, str], name: str, said: str
+) -> None:
+    strings = {f"{side}.converter": "org.apache.kafka.connect.storage.StringConverter" for side in ("key", "value")}
+    given = {"name": "x", "connector.class": CLASS, "topics": "orders", "scylladb.keyspace": "ks", **strings}
+    errors = check(given | changes, Provided(), ask=False).errors
+    assert said in errors[name][0] and len(errors) <= 2
+    assert not check(given | {"topics": "", "topics.regex": "orders|a++"}, Provided(), ask=False).errors
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ("{", "it is not JSON"),
+        ("{" * 100_000, "it is not JSON"),
+        ("{}", "of 1 to 1000 nodes"),
+        ('{"10.0.0.1:9042": 9042}', "of 1 to 1000 nodes"),
+        ('{"10.0.0.1:9042": "a:b"}', "a:b is not a host"),
+        ('{"10.0.0.1:99999": "a"}', "10.0.0.1:99999 is not a host"),
+        ('{"10.0.0.1": "a, b"}', "a, b is not a host"),
+        (json.dumps({f"10.0.{n}:9042": "a" for n in range(1001)}), "of 1 to 1000 nodes"),
+    ],
+)
+def test_contact_points_as_json_are_checked(points: str, said: str) -> None:
+    strings = {f"{side}.converter": "org.apache.kafka.connect.storage.StringConverter" for side in ("key", "value")}
+    given = {"name": "x", "connector.class": CLASS, "topics": "orders", "scylladb.keyspace": "ks", **strings}
+    (error,) = check(given | {"scylladb.contact.points": points}, Provided(), ask=False).messages
+    assert said in error
+    right = given | {"scylladb.contact.points": ' {"10.0.0.1": "db1", "10.0.0.2:1": "db2:2"}', "scylladb.port": "5"}
+    access = settings_of(right).access
+    assert access.hosts == "db1:5,db2:2"
+    assert access.translated == (("10.0.0.1:5", "db1:5"), ("10.0.0.2:1", "db2:2"))
+
+
+def test_rows_are_written_through_translated_addresses(cql: Any, services: Services, keyspace: str) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.translated (id int PRIMARY KEY, v int)")
+    with tcp_proxy(services.cql) as proxy:
+        config = {
+            "name": "x",
+            "connector.class": CLASS,
+            "topics": "translated",
+            "scylladb.contact.points": json.dumps({services.cql: proxy}),
+            "scylladb.keyspace": keyspace,
+            "scylladb.consistency.level": "ONE",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        }
+        settings = settings_of(config)
+        try:
+            record = ConnectRecord("translated", 0, 0, 1000, Part(None, {"id": 1}), Part(None, {"id": 1, "v": 2}))
+            assert RecordWriter(settings, RequestLimits()).write([record]) == []
+            assert list(cql.execute(f"SELECT id, v FROM {keyspace}.translated")) == [(1, 2)]
+            hosts = connection(settings.access).cluster.metadata.all_hosts()
+            assert [str(host.endpoint) for host in hosts] == [proxy]
+        finally:
+            close(settings.access)
 
 
 def test_avro_records_make_tables_and_add_columns(
@@ -256,6 +378,59 @@ def test_avro_records_make_tables_and_add_columns(
     until(lambda: found("id, price, at, tags") == [first], "row")
     send({"id": 2, "price": Decimal(1), "at": None, "tags": [], "size": 1.5}, {"name": "size", "type": "double"})
     until(lambda: found("id, price, at, tags, size") == [(*first, None), (2, Decimal("1.00"), None, None, 1.5)], "row")
+
+
+MONEY = 'syntax = "proto3"; package shop; message Money { int64 units = 1; int32 nanos = 2; }'
+ORDER = """syntax = "proto3"; package shop;
+import "money.proto"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+message Order {
+  int64 id = 1; google.protobuf.StringValue note = 2; google.protobuf.Timestamp at = 3; repeated string tags = 4;
+  Money price = 5; oneof paid { string card = 6; bool cash = 7; } State state = 8; enum State { NEW = 0; SENT = 1; }
+}
+"""
+
+
+def test_protobuf_records_of_confluents_serializer_become_rows(
+    connect: KafkaConnect, cql: Any, services: Services, registry: str, config: dict[str, str], named: str, topic: str
+) -> None:
+    keyspace, table = config["scylladb.keyspace"], topic.replace("-", "_")
+    cql.execute(f"CREATE TYPE {keyspace}.money (units bigint, nanos int)")
+    cql.execute(
+        f"CREATE TABLE {keyspace}.{table} (id bigint PRIMARY KEY, note text, at timestamp, tags list<text>, "
+        "price frozen<money>, card text, cash boolean, state text)"
+    )
+    key, order = (
+        message_class('syntax = "proto3"; message Key { int64 id = 1; }'),
+        message_class(ORDER, {"money.proto": MONEY}),
+    )
+    at = dt.datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=dt.UTC)
+    first = order(id=1, tags=["a", "b"], card="4711", state=1)
+    first.note.value, first.price.units, first.price.nanos = "fragile", 5, -1
+    first.at.FromDatetime(at)
+    producer = Producer({"bootstrap.servers": services.kafka})
+    with SchemaRegistryClient({"url": registry}) as client:
+        for row in (first, order(id=2, cash=True)):
+            parts = []
+            for side, part in (("key", key(id=row.id)), ("value", row)):
+                serializer = ProtobufSerializer(type(part), client)
+                parts.append(serializer(part, SerializationContext(topic, MessageField(side))))
+            producer.produce(topic, parts[1], key=parts[0])
+    producer.flush()
+    protobuf = {f"{side}.converter": "io.confluent.connect.protobuf.ProtobufConverter" for side in ("key", "value")}
+    url = {f"{side}.converter.schema.registry.url": registry for side in ("key", "value")}
+    flat = {"value.converter.flatten.unions": "true"}
+    connect.create_connector({"name": named, "config": config | protobuf | url | flat})
+    columns = "id, note, at, tags, price, card, cash, state"
+    until(
+        lambda: (
+            sorted(cql.execute(f"SELECT {columns} FROM {keyspace}.{table}"))
+            == [
+                (1, "fragile", at.replace(tzinfo=None), ["a", "b"], (5, -1), "4711", None, "SENT"),
+                (2, None, None, None, None, None, True, "NEW"),
+            ]
+        ),
+        "rows",
+    )
 
 
 def test_a_batch_that_is_written_again_leaves_lists_as_they_are(cql: Any, services: Services, keyspace: str) -> None:
@@ -319,6 +494,48 @@ def test_tombstones_of_a_table_that_is_missing_delete_nothing_or_are_told(
         given = config | {"scylladb.table.manage.enabled": managed}
         settings = settings_of(given)
         assert [bad.reason for bad in RecordWriter(settings, RequestLimits()).write(gone)] == wanted
+
+
+def test_events_of_other_databases_make_tables_of_their_types(cql: Any, services: Services, keyspace: str) -> None:
+    """Values as Debezium has them for MySQL and PostgreSQL, in records of JsonConverter."""
+    time, data = "io.debezium.time.", "io.debezium.data."
+    scaled = [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}]
+    fields: list[dict[str, Any]] = [
+        {"field": "day", "type": "int32", "name": f"{time}Date"},
+        {"field": "at", "type": "int64", "name": f"{time}MicroTimestamp"},
+        {"field": "zoned", "type": "string", "name": f"{time}ZonedTimestamp"},
+        {"field": "clock", "type": "int64", "name": f"{time}MicroTime"},
+        {"field": "years", "type": "int32", "name": f"{time}Year"},
+        {"field": "span", "type": "string", "name": f"{time}Interval"},
+        {"field": "who", "type": "string", "name": f"{data}Uuid"},
+        {"field": "price", "type": "struct", "name": f"{data}VariableScaleDecimal", "fields": scaled},
+        {"field": "colours", "type": "string", "name": f"{data}EnumSet"},
+        {"field": "bits", "type": "bytes", "name": f"{data}Bits"},
+    ]
+    who = uuid.uuid4()
+    values = [20_484, 1_769_860_800_123_456, "2026-01-31T12:00:00.123456Z", 43_200_000_001, 2026, "P0Y1M2DT3H0M0S"]
+    values += [str(who), {"scale": 2, "value": "BNI="}, "red,blue", "AgE="]
+    payload = dict(zip([one["field"] for one in fields], values, strict=True))
+    key = json.dumps({"schema": KEY, "payload": {"id": 1}}).encode()
+    value = json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "events",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+    }
+    records = list(decoded([RawRecord("events", 0, 0, 1000, key, value, ())], JsonBytes(True), JsonBytes(True)))
+    good = [one for one in records if isinstance(one, ConnectRecord)]
+    assert RecordWriter(settings_of(config), RequestLimits()).write(good) == []
+    (row,) = cql.execute(f"SELECT {', '.join(payload)} FROM {keyspace}.events WHERE id = 1")
+    at = dt.datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=dt.UTC).replace(tzinfo=None)
+    noon = 43_200_000_001_000
+    assert row == (
+        *(dt.date(2026, 1, 31), at, at, noon, 2026, Duration(1, 2, 3 * 3600 * 10**9)),
+        *(who, Decimal("12.34"), {"red", "blue"}, b"\2\1"),
+    )
 
 
 def test_a_time_to_live_of_any_size_is_a_bad_record(cql: Any, services: Services, keyspace: str) -> None:

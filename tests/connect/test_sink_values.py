@@ -14,7 +14,7 @@ from cql_values import to_bytes
 from hypothesis import given, strategies as st
 
 from penstock.codec.avro_value import AvroSchema
-from penstock.connect.sink.avro_data import _connect
+from penstock.connect.sink.avro_data import connect_schema
 from penstock.connect.sink.column_values import Unfit, cell
 from penstock.connect.sink.connect_data import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp, of_json
 from penstock.connect.sink.mapping import NoField, WrongMapping, mapping
@@ -217,5 +217,23 @@ def test_columns_are_made_of_avro_schemas() -> None:
     ]
     named = [{"name": f"f{number}", "type": of} for number, (of, _) in enumerate(fields)]
     avro = AvroSchema.of(json.dumps({"type": "record", "name": "r", "fields": named}))
-    schema = _connect(avro, avro.root, optional=False)
+    schema = connect_schema(avro)
     assert schema and [column_type(field) for field in schema["fields"]] == [wanted for _, wanted in fields]
+
+
+def test_an_avro_record_that_contains_itself_has_fields_without_a_column() -> None:
+    fields: list[dict[str, Any]] = [{"name": name, "type": ["null", "node"]} for name in ("left", "right")]
+    fields += [{"name": "all", "type": {"type": "array", "items": "node"}}, {"name": "id", "type": "int"}]
+    schema = connect_schema(AvroSchema.of(json.dumps({"type": "record", "name": "node", "fields": fields})))
+    assert schema and [(one["field"], one["type"]) for one in schema["fields"]] == [
+        ("left", ""),
+        ("right", ""),
+        ("all", ""),
+        ("id", "int32"),
+    ]
+    twice: dict[str, Any] = {"type": "record", "name": "n0", "fields": [{"name": "id", "type": "int"}]}
+    for number in range(1, 30):
+        pair = [{"name": "a", "type": twice}, {"name": "b", "type": f"n{number - 1}"}]
+        twice = {"type": "record", "name": f"n{number}", "fields": pair}
+    schema = connect_schema(AvroSchema.of(json.dumps(twice)))
+    assert schema and schema["fields"][0]["fields"] is schema["fields"][1]["fields"]

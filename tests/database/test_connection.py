@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cassandra import AuthenticationFailed
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
+from cassandra.policies import IdentityTranslator
+from tls_proxy import tcp_proxy
+from waiting import until
 
 from penstock.database.access import Access, NoTls
-from penstock.database.cql_connection import _refused, close, connection
+from penstock.database.cql_connection import Translated, _refused, close, connection
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
@@ -24,6 +29,59 @@ def test_a_data_centre_without_nodes_is_told(services: Services) -> None:
         f"no node is in the data centre 'nowhere' ({services.cql}). "
         "Next: check local_dc: the data centres are datacenter1"
     )
+
+
+def test_nodes_are_reached_at_their_translated_addresses(cql: Any, services: Services) -> None:
+    """A second node is in the table of peers only; both are the same one, behind proxies."""
+    peer = "peer, peer_port, native_address, native_port, data_center, rack, host_id, tokens, schema_version"
+    local = cql.execute("SELECT data_center, rack, schema_version FROM system.local").one()
+    centre, rack, version = local
+    own = "10.255.0.7"
+    with tcp_proxy(services.cql) as first, tcp_proxy(services.cql) as second:
+        access = Access(first, translated=((services.cql, first), (f"{own}:9042", second)))
+        try:
+            cql.execute(
+                f"INSERT INTO system.peers_v2 ({peer}) VALUES (%s, 7000, %s, 9042, %s, %s, %s, %s, %s)",
+                (own, own, centre, rack, uuid.uuid4(), {"0"}, version),
+            )
+            cql.execute(
+                "INSERT INTO system.peers (peer, rpc_address, data_center, rack, host_id, tokens, schema_version) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                (own, own, centre, rack, uuid.uuid4(), {"0"}, version),
+            )
+            made = connection(access)
+            assert {str(host.endpoint) for host in made.cluster.metadata.all_hosts()} == {first, second}
+            until(lambda: len(made.rows.get_pool_state()) == 2, "connections to both")
+            asked = [made.rows.execute("SELECT key FROM system.local", host=host).one() for host in made.rows.hosts]
+            assert asked == [("local",), ("local",)]
+        finally:
+            cql.execute("DELETE FROM system.peers_v2 WHERE peer = %s AND peer_port = 7000", (own,))
+            cql.execute("DELETE FROM system.peers WHERE peer = %s", (own,))
+            close(access)
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "reached"),
+    [
+        ("10.0.0.1", 9042, "public:1"),
+        ("10.0.0.2", 9043, "public:3"),
+        ("10.0.0.1", 7777, "public:1"),
+        ("10.0.0.2", 7777, "10.0.0.2:7777"),
+        ("10.0.0.9", 9042, "10.0.0.9:9042"),
+        ("::1", 9042, "[::2]:4"),
+    ],
+)
+def test_translations_are_by_address_and_port_or_by_an_address_with_one_port(
+    address: str, port: int, reached: str
+) -> None:
+    pairs = (
+        *(("10.0.0.1:9042", "public:1"), ("10.0.0.2:9042", "public:2")),
+        *(("10.0.0.2:9043", "public:3"), ("[::1]:9042", "[::2]:4")),
+    )
+    factory = Translated(Access("public:1", translated=pairs))
+    factory.configure(SimpleNamespace(address_translator=IdentityTranslator()))
+    made = factory.create({"native_address": address, "native_port": port})
+    assert (made.address, made.port) == Access(reached).endpoints()[0]
 
 
 @pytest.mark.parametrize("centres", [{"one"}, {None}, set()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +16,11 @@ from grpc_tools import protoc
 INCLUDED = (files("grpc_tools") / "_proto", Path(date.__file__).parents[2])
 
 
-def message_class(text: str) -> Any:
-    """The class of the file's first message."""
+def message_class(text: str, imports: Mapping[str, str] | None = None) -> Any:
+    """The class of the file's first message; `imports` are the texts of other files by name."""
     with TemporaryDirectory() as folder:
-        Path(folder, "one.proto").write_text(text)
+        for name, of in {"one.proto": text, **(imports or {})}.items():
+            Path(folder, name).write_text(of)
         places = [f"-I{place}" for place in (folder, *INCLUDED)]
         made = Path(folder, "set")
         command = ["protoc", *places, "--include_imports", f"--descriptor_set_out={made}", "one.proto"]

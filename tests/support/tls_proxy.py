@@ -1,4 +1,4 @@
-"""TLS in front of a server without TLS: decrypts requests and encrypts answers."""
+"""TLS in front of a server without TLS: decrypts requests and encrypts answers. Or another address of a server."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ def tls_proxy(server: str, keystore: Path, *, clients: Path | None = None) -> It
     if clients:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(clients)
+    with _proxy(server, context) as address:
+        yield address
+
+
+@contextmanager
+def tcp_proxy(server: str) -> Iterator[str]:
+    """Another address of `server`."""
+    with _proxy(server, None) as address:
+        yield address
+
+
+@contextmanager
+def _proxy(server: str, context: ssl.SSLContext | None) -> Iterator[str]:
     host, _, port = server.rpartition(":")
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,7 +10,8 @@ Only fields that the columns have are read from a message, at any depth. Google'
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -43,7 +44,28 @@ VARINT = 10
 """The most bytes of a varint (protobuf.dev, "Encoding")."""
 MOST_INDEX = (1 << 31) - 1
 TIMESTAMP, DATE = "google.protobuf.Timestamp", "google.type.Date"
-DATE_FILE = 'syntax = "proto3"; package google.type; message Date { int32 year = 1; int32 month = 2; int32 day = 3; }'
+BUILT_IN = {
+    "google/type/date.proto": """syntax = "proto3"; package google.type;
+message Date { int32 year = 1; int32 month = 2; int32 day = 3; }""",
+    "google/type/timeofday.proto": """syntax = "proto3"; package google.type;
+message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }""",
+    "confluent/type/decimal.proto": """syntax = "proto3"; package confluent.type;
+message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
+    "confluent/meta.proto": """syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
+message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; repeated Rule rules = 4; }
+message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }""",
+}
+"""Files that schemas import without a reference: Confluent's own registry and its clients have them."""
+MAIN = "the schema.proto"
+"""The name of a file that is compiled; no other one has spaces."""
+MOST_IMPORTS = 100
+MOST_NAME = 255
+_FILE_NAME = re.compile(r"(?:(?!\.|-)[\w.-]+(?<!\.proto)/)*(?!\.|-)[\w.-]+\.proto", re.ASCII)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SCALARS: dict[int, st.DataType] = {
@@ -96,48 +118,87 @@ def decode_values(of: ProtobufDecoder, values: pa.Array) -> pa.Array:
     return _Decode(of.writers, of.schema).all(values)
 
 
-def compiled(text: str, where: str) -> bytes:
-    """Compile a .proto file and its imports to a serialized FileDescriptorSet.
+def compiled(text: str, where: str, imports: Mapping[str, str] | None = None) -> bytes:
+    """Compile a .proto file and its imports to a serialized FileDescriptorSet, whose last file it is.
 
+    `imports` are the texts of files that it imports, by name; Google's and Confluent's files need not be among them.
     Some clients register a file that is compiled already, as base64; registries other than Confluent's keep it so.
     Raises PenstockError if grpcio-tools is not installed or the file does not compile.
     """
-    if (described := _described(text)) is not None:
-        return described
+    texts = {**(imports or {}), **BUILT_IN, MAIN: text}
+    found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+    _add(MAIN, texts, found, where)
+    return bytes(descriptor_pb2.FileDescriptorSet(file=list(found.values())).SerializeToString())
+
+
+def _add(
+    name: str,
+    texts: Mapping[str, str],
+    found: dict[str, descriptor_pb2.FileDescriptorProto],
+    where: str,
+    around: tuple[str, ...] = (),
+) -> None:
+    """Add the descriptors of a file and of what it imports, which comes first; `around` are files that import it."""
+    if name in found:
+        return
+    if name in around or len(around) > MOST_IMPORTS:
+        raise PenstockError(
+            f"the Protobuf schema's imports import each other, or are nested more than {MOST_IMPORTS} deep",
+            where=f"{where}, {name[:MOST_NAME]}",
+            next="register it without such imports",
+        )
+    file = _described(texts.get(name, ""))
+    if file is None:
+        for one in descriptor_pb2.FileDescriptorSet.FromString(_run_protoc(name, texts, where)).file:
+            found.setdefault(one.name, one)
+        return
+    file.name = name
+    for other in file.dependency:
+        _add(other, texts, found, where, (*around, name))
+    found[name] = file
+
+
+def _described(text: str) -> descriptor_pb2.FileDescriptorProto | None:
+    """The file that is registered as base64 of its descriptor; None for the text of a .proto file."""
+    try:
+        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True)) if text else None
+    except (ValueError, DecodeError):
+        return None
+
+
+def _run_protoc(name: str, texts: Mapping[str, str], where: str) -> bytes:
     try:
         from grpc_tools import protoc
     except ImportError as missing:
         raise PenstockError(
             "reading Protobuf needs a schema compiler", where=where, next=f"run: {install('protobuf')}"
         ) from missing
+    _require_file_names([name, *texts], where)
     with TemporaryDirectory() as folder:
-        place = Path(folder)
-        (place / "google/type").mkdir(parents=True)
-        (place / "google/type/date.proto").write_text(DATE_FILE)
-        (place / "one.proto").write_text(text)
+        for path, text in texts.items():
+            place = Path(folder, path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+        made = Path(folder, "set of files")
         paths = [f"-I{folder}", f"-I{files('grpc_tools') / '_proto'}"]
-        command = ["protoc", *paths, "--include_imports", f"--descriptor_set_out={folder}/set", "one.proto"]
-        if protoc.main(command):
+        if protoc.main(["protoc", *paths, "--include_imports", f"--descriptor_set_out={made}", name]):
             raise PenstockError(
                 "the Protobuf schema cannot be compiled",
                 where=where,
-                next=f"correct the errors that protoc printed. The schema is {text}",
+                next=f"correct the errors that protoc printed. The schema is {texts.get(name, name)}",
             )
-        return (place / "set").read_bytes()
+        return made.read_bytes()
 
 
-def _described(text: str) -> bytes | None:
-    """The FileDescriptorSet of a registered FileDescriptorProto, with the files of Google that it imports."""
-    try:
-        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-        pool = descriptor_pool.Default()
-        found = descriptor_pb2.FileDescriptorSet()
-        for name in file.dependency:
-            pool.FindFileByName(name).CopyToProto(found.file.add())
-    except (ValueError, DecodeError, KeyError):
-        return None
-    found.file.append(file)
-    return bytes(found.SerializeToString())
+def _require_file_names(names: Iterable[str], where: str) -> None:
+    """Raises PenstockError for names that are not paths of .proto files below a folder."""
+    for name in names:
+        if len(name) > MOST_NAME or (name != MAIN and not _FILE_NAME.fullmatch(name)):
+            raise PenstockError(
+                f"the Protobuf schema imports {name[:MOST_NAME]!r}, which is not the name of a file",
+                where=where,
+                next="refer to it by a relative path, such as shop/money.proto",
+            )
 
 
 def columns_of(files_of: bytes, wanted: Sequence[str] | None, where: str) -> st.StructType:
@@ -174,7 +235,7 @@ def class_at(tops: Sequence[Descriptor], path: list[int]) -> Any:
 
 def _type(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) -> st.DataType:
     """The column type of a field; `around` are the enclosing messages, the innermost last."""
-    if _is_map(field):
+    if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return st.MapType(_single(key, around, where), _single(value, (*around, field.message_type), where))
     found = _single(field, around, where)
@@ -201,7 +262,7 @@ def _single(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) 
     return st.StructType([st.StructField(one.name, _type(one, inner, where)) for one in field.message_type.fields])
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
@@ -211,7 +272,7 @@ def _reader(field: FieldDescriptor, kind: st.DataType) -> Read:
     If the writer's type differs from the column's, the result does not fit the column and `_array` reports it.
     """
     name = field.name
-    if _is_map(field):
+    if is_map(field):
         value = _value(
             field.message_type.fields_by_name["value"], kind.valueType if isinstance(kind, st.MapType) else kind
         )

@@ -35,6 +35,8 @@ CONTENT = "application/vnd.schemaregistry.v1+json"
 TIMEOUT = 10.0  # seconds for one answer
 MOST = 16 << 20
 """The most bytes of an answer, which has one schema."""
+MOST_REFERENCES = 100
+"""The most schemas that a schema refers to, with those that these refer to."""
 MOST_REFUSED = 64 << 10
 """The most bytes that are read of an error answer."""
 PAUSES = (0.1, 0.3, 1.0)  # seconds before each further attempt
@@ -146,15 +148,48 @@ class Registry:
 
         Raises PenstockError if there is none, or if it refers to schemas of other subjects.
         """
-        found = self.ask("GET", f"/schemas/ids/{number}", None, "")
-        text = _member(found, "schema", str, self.url)
-        if found.get("references"):
+        text, kind, references = self._schema(f"/schemas/ids/{number}")
+        if references:
             raise PenstockError(
                 f"the schema {number} refers to schemas of other subjects, which are not read",
                 where=self.url,
                 next="register it as one text",
             )
-        return text, _member({"schemaType": "AVRO"} | found, "schemaType", str, self.url)
+        return text, kind
+
+    def schema_with_references(self, number: int) -> tuple[str, str, dict[str, str]]:
+        """Return text and kind of a schema, and the texts of all schemas that it refers to, by their names in it.
+
+        Raises PenstockError if one of them is missing, or if they are more than 100 or larger than 16 MiB.
+        """
+        text, kind, pending = self._schema(f"/schemas/ids/{number}")
+        found: dict[str, str] = {}
+        while pending:
+            one = pending.pop()
+            name, subject = _member(one, "name", str, self.url), _member(one, "subject", str, self.url)
+            if name in found:
+                continue
+            if len(found) == MOST_REFERENCES or sum(map(len, found.values())) > MOST:
+                raise PenstockError(
+                    f"the schema {number} refers to more than {MOST_REFERENCES} schemas, or {MOST} characters of them",
+                    where=self.url,
+                    next="register it with fewer references",
+                )
+            version = _member(one, "version", int, self.url)
+            found[name], _, more = self._schema(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+            pending += more
+        return text, kind, found
+
+    def _schema(self, path: str) -> tuple[str, str, list[Any]]:
+        """Text, kind and references of the schema at this path."""
+        found = self.ask("GET", path, None, "")
+        text = _member(found, "schema", str, self.url)
+        references = found.get("references") or []
+        return (
+            text,
+            _member({"schemaType": "AVRO"} | found, "schemaType", str, self.url),
+            _member({"references": references}, "references", list, self.url),
+        )
 
     def ask(self, method: str, path: str, body: Any, subject: str) -> Any:
         """Send a request and return the answer; a transient fault is retried, at the next URL if there are several."""

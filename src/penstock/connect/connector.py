@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from penstock.connect.checks import check
 from penstock.connect.connector_store import PAUSED, STARTED, Kept
-from penstock.connect.connector_tasks import AnyTask, TaskMaker, awaited
+from penstock.connect.connector_tasks import AnyTask, TaskMaker, awaited, changed
 from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import KeptInFolder, Offsets, folder_of
 from penstock.connect.plugins import plugin_of
@@ -38,6 +38,7 @@ class Connector:
         self._stopping = threading.Event()
         self._starter: threading.Thread | None = None
         self._most_tasks = 0
+        self._replacing = threading.Lock()
 
     @property
     def state(self) -> str:
@@ -85,10 +86,11 @@ class Connector:
 
     def restart_task(self, number: int) -> None:
         """Stop a task and start it again."""
-        old = self.tasks[number]
-        old.ask_to_stop()
-        old.wait()
-        self.tasks[number] = self._run(old.task)
+        with self._replacing:
+            old = self.tasks[number]
+            old.ask_to_stop()
+            old.wait()
+            self.tasks[number] = self._run(old.task)
 
     @property
     def shares(self) -> list[dict[str, str]]:
@@ -104,6 +106,7 @@ class Connector:
         return self._maker().sources()
 
     def _start(self) -> None:
+        maker = None
         try:
             maker = self._maker()
             checked, self.setup = maker.checked, maker.setup
@@ -121,6 +124,44 @@ class Connector:
             log.error("connector %s failed: %s", self.name, self.trace)
         finally:
             self.waits_for = ""
+        if maker and not self.trace and maker.every is not None:
+            self._follow(maker, maker.every)
+
+    def _follow(self, maker: TaskMaker, every: float) -> None:
+        """Look for what matches until this connector is stopped, and give it to its tasks."""
+        try:
+            while True:
+                self.waits_for = "" if self.tasks else maker.looks_for
+                if self._stopping.wait(every):
+                    return
+                found = awaited(maker, self._stopping, self._wait_for)
+                sources = changed(found, [one.task.parts for one in self.tasks])
+                if sources is not None and not self._stopping.is_set():
+                    log.info("connector %s reads %s", self.name, ", ".join(sources))
+                    maker = self._maker()
+                    self._replace([maker.task(number, share) for number, share in enumerate(maker.shares(sources))])
+        except Exception as error:
+            self.trace = self._world.secrets.hide(trace_of(error))
+            log.error("connector %s looks for no more topics: %s", self.name, self.trace)
+        finally:
+            self.waits_for = ""
+
+    def _replace(self, tasks: Sequence[AnyTask]) -> None:
+        """Run these tasks; those that read the same as before are left alone."""
+        with self._replacing:
+            same = {
+                one.task.number: one
+                for one, task in zip(self.tasks, tasks, strict=False)
+                if one.task.parts == task.parts
+            }
+            others = [one for one in self.tasks if one.task.number not in same]
+            for one in others:
+                one.ask_to_stop()
+            for one in others:
+                one.wait()
+            if not self._stopping.is_set():
+                self._keep_meters(tasks)
+                self.tasks = [same.get(task.number) or self._run(task) for task in tasks]
 
     def _maker(self) -> TaskMaker:
         world, checked = self._world, check(self.kept.config, self._world.provided, ask=False)

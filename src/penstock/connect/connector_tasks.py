@@ -7,19 +7,21 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 
-from penstock.connect import database
+from penstock.connect import database, topics
 from penstock.connect.checks import Checked
 from penstock.connect.plugins import Plugin, plugin_of
-from penstock.connect.sink.record_sink import SinkTask
+from penstock.connect.sink.record_sink import AGE, SinkTask, overrides
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS as SECURITY
 
 log = logging.getLogger(__name__)
 
+REGEX, LETTERS = "topics.regex", "errors.deadletterqueue.topic.name"
 PAUSE = 5.0
-"""Seconds until the next attempt to read the database's tables."""
+"""Seconds until the next attempt to find what is read."""
 AnyTask = Task | SinkTask
 Shares = Sequence[tuple[str, ...]]
 """The tables or topics of each task."""
@@ -43,10 +45,26 @@ class TaskMaker:
             return None
         return Setup(self.connector, self.servers, self.checked.values, self.checked.config, self.producer)
 
+    @property
+    def every(self) -> float | None:
+        """Seconds between two looks for topics that match; None if what is read does not change while it runs."""
+        values = self.checked.values
+        return values[AGE] / 1000 if self.setup is None and values[REGEX] else None
+
+    @property
+    def looks_for(self) -> str:
+        """What a connector waits for that has nothing to read; "" if that is no reason to wait."""
+        return "" if self.every is None else f"a topic that matches {self.checked.values[REGEX]}"
+
     def sources(self) -> list[str]:
         """The tables that the database has now, or the topics; raises PenstockError."""
         values = self.checked.values
-        return list(dict.fromkeys(values["topics"])) if self.setup is None else database.tables(values)
+        if self.setup is not None:
+            return database.tables(values)
+        if not values[REGEX]:
+            return list(dict.fromkeys(values["topics"]))
+        found = topics.matching(self.servers, self._security | overrides(self.checked.config), values[REGEX])
+        return [topic for topic in found if topic != values[LETTERS]]
 
     def shares(self, sources: Sequence[str]) -> Shares:
         """What each task reads: `tasks.max` tasks, or fewer if there is less to read."""
@@ -57,11 +75,15 @@ class TaskMaker:
         """The task that reads these."""
         if self.setup is not None:
             return Task(self.setup, number, share, self.starts)
-        client = {name: text for name, text in self.producer.items() if name in SECURITY}
-        checked = self.checked
+        checked, client = self.checked, self._security
         return SinkTask(
             self.connector, number, share, self.servers, checked.values, checked.config, client, self.starts
         )
+
+    @property
+    def _security(self) -> dict[str, str]:
+        """The worker's settings of Kafka's consumers."""
+        return {name: text for name, text in self.producer.items() if name in SECURITY}
 
     def topic_of(self, query: str) -> str:
         """The topic of a query, whose name contains its table or its topic."""
@@ -70,21 +92,35 @@ class TaskMaker:
 
 
 def awaited(maker: TaskMaker, stopping: threading.Event, told: Callable[[str], str]) -> list[str]:
-    """What the connector reads; waits for a database that does not answer, until `stopping`.
+    """What the connector reads; waits for a database or a Kafka that does not answer, until `stopping`.
 
     `told` gets what the connector waits for, and returns it without secrets.
     """
-    if maker.setup is not None:
-        told("the tables of its database")
+    of_source = maker.setup is not None
+    where = "its database" if of_source else "Kafka"
+    told("the tables of its database" if of_source else "the topics that it reads")
     while not stopping.is_set():
         try:
             return maker.sources()
         except PenstockError as error:
             if not error.retriable:
                 raise
-            log.warning("connector %s waits for %s", maker.connector, told(f"its database: {error}"))
+            log.warning(
+                "connector %s waits for %s",
+                maker.connector,
+                told(f"{where}: {error}"),
+            )
         stopping.wait(PAUSE)
     return []
+
+
+def changed(found: Sequence[str], shares: Shares) -> list[str] | None:
+    """What is found, in an order in which most of it stays in its share; None if it is what the shares have."""
+    # In the order in which tasks share them.
+    read = [one for row in zip_longest(*shares) for one in row if one is not None]
+    if set(found) == set(read):
+        return None
+    return list(dict.fromkeys([*(one for one in read if one in found), *found]))
 
 
 def own(plugin: Plugin, share: Sequence[str]) -> dict[str, str]:

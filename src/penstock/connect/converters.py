@@ -14,11 +14,13 @@ from penstock.codec.text_formats import Json, JsonSchema, Text
 from penstock.codec.typed_records import Codec, Side
 from penstock.connect.definition import REQUIRED, Property, full_name, read_all
 from penstock.connect.sink.avro_data import AvroBytes
+from penstock.connect.sink.protobuf_data import ProtobufBytes
 from penstock.connect.sink.record_readers import Deserializer, JsonBytes, JsonSchemaBytes, TextBytes
 from penstock.errors import PenstockError
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 AVRO = "io.confluent.connect.avro.AvroConverter"
+PROTOBUF = "io.confluent.connect.protobuf.ProtobufConverter"
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
 STRATEGIES = {
     "io.confluent.kafka.serializers.subject.TopicNameStrategy": "topic",
@@ -77,11 +79,20 @@ def _registry(values: Values) -> Registry:
     return Registry(",".join(values["schema.registry.url"]), register=values["auto.register.schemas"], **login)
 
 
-def _registered(codec: Callable[[Subjects], Codec]) -> Converter:
+UNIONS = (
+    Property("flatten.unions", "BOOLEAN", False, "Of sinks: members of a oneof are fields beside the others."),
+    Property(
+        "generate.index.for.unions", "BOOLEAN", True, "Of sinks: the struct of a oneof has its number in its name."
+    ),
+    Property("int.for.enums", "BOOLEAN", False, "Of sinks: enums are numbers, not names."),
+)
+
+
+def _registered(codec: Callable[[Subjects], Codec], *more: Property) -> Converter:
     def make(values: Values, side: Side) -> Codec:
         return codec(Subjects(_registry(values), STRATEGIES[values[f"{side}.subject.name.strategy"]]))
 
-    return Converter(REGISTRY, make)
+    return Converter((*REGISTRY, *more), make)
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -91,7 +102,7 @@ CONVERTERS: dict[str, Converter] = {
     ),
     "org.apache.kafka.connect.storage.StringConverter": Converter((), lambda values, side: Text()),
     AVRO: _registered(Avro),
-    "io.confluent.connect.protobuf.ProtobufConverter": _registered(Protobuf),
+    PROTOBUF: _registered(Protobuf, *UNIONS),
     JSON_SCHEMA: _registered(JsonSchema),
 }
 
@@ -113,6 +124,8 @@ def deserializer(side: Side, config: Mapping[str, str]) -> Deserializer:
         return JsonBytes(values["schemas.enable"])
     if name == AVRO:
         return AvroBytes(_registry(values))
+    if name == PROTOBUF:
+        return ProtobufBytes(_registry(values), *(values[option.name] for option in UNIONS))
     return JsonSchemaBytes() if name == JSON_SCHEMA else TextBytes()
 
 

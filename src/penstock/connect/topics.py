@@ -1,17 +1,18 @@
 """Topics that a connector creates before it first writes to them: Kafka Connect's `topic.creation.*` (KIP-158).
 
 A group has patterns of topics, regular expressions of Java; the first group that matches is used, else the group
-`default`. Without these properties the broker creates topics.
+`default`. Without these properties the broker creates topics. Besides, the topics that sinks read by a pattern.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from penstock.connect.definition import REQUIRED, Property, listed, read_all
-from penstock.connect.transforms.topic_routing import fits_whole, regex_problem
+from penstock.connect.transforms.topic_routing import fits_whole, fitting, regex_problem
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security
 from penstock.wire.admin import Admin
@@ -20,6 +21,9 @@ from penstock.wire.errors import KafkaError
 PREFIX = "topic.creation."
 GROUPS = f"{PREFIX}groups"
 DEFAULT = "default"
+INTERNAL = "__"
+PATIENCE = timedelta(seconds=5)
+"""Who stops a connector waits during this time."""
 _OWN = ("include", "exclude", "partitions", "replication.factor")
 
 Config = Mapping[str, str]
@@ -81,9 +85,39 @@ def create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCrea
         ) from error
 
 
-async def _create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCreation) -> None:
+class TopicsUnavailable(PenstockError):
+    """Kafka did not say which topics there are; trying again can help."""
+
+    retriable = True
+
+
+def matching(servers: str, settings: Mapping[str, str], pattern: str) -> list[str]:
+    """The topics whose names a Java regular expression matches whole, without Kafka's own, which begin with __.
+
+    Raises PenstockError if Kafka refuses it, and TopicsUnavailable if it does not answer.
+    """
+    try:
+        names = asyncio.run(_names(servers, settings))
+    except KafkaError as error:
+        kind = TopicsUnavailable if error.retriable else PenstockError
+        raise kind(
+            f"topics cannot be listed: {error}", where=servers, next="check that Kafka runs, and the user's rights"
+        ) from error
+    return fitting(pattern, sorted(name for name in names if not name.startswith(INTERNAL)))
+
+
+async def _names(servers: str, settings: Mapping[str, str]) -> Iterable[str]:
+    async with _admin(servers, settings, patience=PATIENCE) as admin:
+        return await admin.topics()
+
+
+def _admin(servers: str, settings: Mapping[str, str], **patience: timedelta) -> Admin:
     security = Security.of({name: text for name, text in settings.items() if name in SETTINGS})
-    async with Admin(servers, tls=security.tls(), authenticate=security.authenticate()) as admin:
+    return Admin(servers, tls=security.tls(), authenticate=security.authenticate(), **patience)
+
+
+async def _create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCreation) -> None:
+    async with _admin(servers, settings) as admin:
         await admin.create_topic(topic, partitions=how.partitions, replication=how.replication, configs=how.configs)
 
 

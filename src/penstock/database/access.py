@@ -40,6 +40,7 @@ class Access:
 
     `tls` turns on encryption. `ca`, `certificate` and `key` are paths of PEM files, read on each machine that connects.
     Without `ca` the system's authorities are trusted. With `verify_hostname` a node's certificate must name the node.
+    `translated` are pairs of addresses: the one that a node has in its cluster, and the one where it is reached.
     """
 
     hosts: str
@@ -52,9 +53,14 @@ class Access:
     certificate: str = ""
     key: str = ""
     verify_hostname: bool = True
+    translated: tuple[tuple[str, str], ...] = ()
 
     def endpoints(self) -> list[tuple[str, int]]:
         return [_endpoint(host.strip()) for host in self.hosts.split(",") if host.strip()]
+
+    def translations(self) -> dict[tuple[str, int], tuple[str, int]]:
+        """Where nodes are reached, by their own addresses."""
+        return {_endpoint(own): _endpoint(reached) for own, reached in self.translated}
 
     def tls_context(self) -> ssl.SSLContext | None:
         """A context from the files on this machine; None without TLS.

@@ -7,6 +7,7 @@ slow, and the caller decodes columns instead.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from cassandra import AuthenticationFailed, ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.connection import DefaultEndPoint, DefaultEndPointFactory
 from cassandra.marshal import int32_unpack
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
@@ -63,6 +65,26 @@ class CqlConnection:
         return self.statements[text]
 
 
+class Translated(DefaultEndPointFactory):  # type: ignore[misc]
+    """Reaches nodes elsewhere than at their own addresses.
+
+    A driver's AddressTranslator knows no ports. A node whose port is not known is found by its host alone, if that has
+    one address.
+    """
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(access.endpoints()[0][1])
+        self._reached = access.translations()
+        hosts = Counter(host for host, _ in self._reached)
+        self._by_host = {host: reached for (host, _), reached in self._reached.items() if hosts[host] == 1}
+
+    def create(self, row: Any) -> DefaultEndPoint:
+        """The address of the node of a row of system.local or system.peers."""
+        own = super().create(row)
+        reached = self._reached.get((own.address, own.port)) or self._by_host.get(own.address)
+        return DefaultEndPoint(*reached) if reached else own
+
+
 _connections: dict[Access, CqlConnection] = {}
 _changing = Lock()
 
@@ -101,6 +123,7 @@ def _connect(access: Access) -> CqlConnection:
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         ssl_context=access.tls_context(),
         reconnection_policy=ExponentialReconnectionPolicy(0.2, 2.0),
+        endpoint_factory=Translated(access) if access.translated else None,
         # `table_catalog` describes tables; the driver's full refresh would cost more than the rest of connecting.
         schema_metadata_enabled=False,
     )

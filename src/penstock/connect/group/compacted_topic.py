@@ -35,6 +35,12 @@ Seen = Callable[[str, bytes | None, int], None]
 """Gets the key, the value (None for a tombstone) and the offset of each record, in a thread of the topic's."""
 
 
+class NotWritten(PenstockError):
+    """A record was not written, or not seen in time; trying again can help."""
+
+    retriable = True
+
+
 class CompactedTopic:
     """The topic `name`, created with `partitions` if it is missing; `security` are the client's options."""
 
@@ -80,7 +86,7 @@ class CompactedTopic:
         try:
             written = self.send(key, value).result()
         except KafkaError as error:
-            raise PenstockError(
+            raise NotWritten(
                 f"a record was not written: {error}", where=self._where, next="check that Kafka is up, and try again"
             ) from error
         with self._moved:
@@ -88,7 +94,7 @@ class CompactedTopic:
                 lambda: self._at.get(written.partition, 0) > written.offset, PATIENCE.total_seconds()
             )
         if not reached:
-            raise PenstockError(
+            raise NotWritten(
                 f"what was written was not read within {PATIENCE.total_seconds():g} s",
                 where=self._where,
                 next="check that Kafka is up, and look whether the change has come",

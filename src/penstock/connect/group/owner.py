@@ -1,4 +1,4 @@
-"""A connector on the worker that has it: it divides the sources among tasks, and sends heartbeats."""
+"""A connector on the worker that has it: it divides what is read among tasks, and sends heartbeats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 
 from penstock.connect.connector_store import STARTED
-from penstock.connect.connector_tasks import TaskMaker, awaited
+from penstock.connect.connector_tasks import PAUSE, TaskMaker, awaited, changed
+from penstock.connect.group.compacted_topic import NotWritten
 from penstock.connect.group.group_configs import Divided, GroupConfigs
 from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, trace_of
@@ -30,7 +31,8 @@ class Owner:
         anew: bool = False,
     ) -> None:
         self.known, self._maker, self._world, self._configs = known, maker, world, configs
-        self._read_to, self._anew = read_to, anew
+        self._read_to, self._anew = read_to, anew or not known.is_divided
+        self._shares = known.shares
         self.trace, self.waits_for = "", "its tasks"
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="connector", daemon=True)
@@ -51,27 +53,44 @@ class Owner:
         self._stopping.set()
 
     def _run(self) -> None:
-        beats = None
         try:
-            maker = self._maker()
-            name = maker.connector
-            if self._anew or not self.known.is_divided:
-                sources = awaited(maker, self._stopping, self._wait_for)
-                if self._stopping.is_set():
-                    return
-                self._configs.divide(name, maker.shares(sources))
-            self.waits_for = ""
-            if maker.setup is not None:
-                beats = Heartbeats(self._world.spark, maker.setup, self._read_to)
-            self._stopping.wait()
+            while not self._stopping.is_set():
+                try:
+                    self._own(self._maker())
+                except NotWritten as error:
+                    log.warning("a connector waits for %s", self._wait_for(f"Kafka: {error}"))
+                    self._stopping.wait(PAUSE)
         except Exception as error:
             self.trace = self._world.secrets.hide(trace_of(error))
             log.error("a connector failed: %s", self.trace)
             self._stopping.wait()
         finally:
             self.waits_for = ""
+
+    def _own(self, maker: TaskMaker) -> None:
+        if self._anew:
+            self._divide(maker, awaited(maker, self._stopping, self._wait_for))
+        beats = None if maker.setup is None else Heartbeats(self._world.spark, maker.setup, self._read_to)
+        try:
+            self._follow(maker)
+        finally:
             if beats:
                 beats.stop()
+
+    def _follow(self, maker: TaskMaker) -> None:
+        """Divide what matches anew whenever it changes, until this connector is stopped."""
+        while True:
+            self.waits_for = "" if self._shares else maker.looks_for
+            if self._stopping.wait(maker.every):
+                return
+            if (sources := changed(awaited(maker, self._stopping, self._wait_for), self._shares)) is not None:
+                self._divide(maker, sources)
+
+    def _divide(self, maker: TaskMaker, sources: list[str]) -> None:
+        if not self._stopping.is_set():
+            shares = maker.shares(sources)
+            self._configs.divide(maker.connector, shares)
+            self._shares, self._anew = shares, False
 
     def _wait_for(self, what: str) -> str:
         self.waits_for = self._world.secrets.hide(what)

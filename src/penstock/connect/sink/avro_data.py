@@ -6,7 +6,7 @@ numbers, and a union of several types as the value that it has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -77,38 +77,61 @@ def _schema(registry: Registry, number: int) -> tuple[AvroSchema, Schema | None]
         raise NoValue(f"its schema {number} cannot be read: {error.what}") from None
     except NotAvro as error:
         raise NoValue(f"its schema {number} cannot be read: {error}") from None
-    return avro, _connect(avro, avro.root, optional=False)
+    return avro, connect_schema(avro)
 
 
-def _connect(avro: AvroSchema, given: Any, *, optional: bool, depth: int = 0) -> Schema | None:
+def connect_schema(avro: AvroSchema) -> Schema | None:
     """Connect's schema; None for a union of several types, and for what contains itself."""
-    if isinstance(given, str) and given not in PRIMITIVES:
-        given = avro.names[given]
-    if isinstance(given, list):
-        others = [one for one in given if one != "null"]
-        null = optional or len(others) < len(given)
-        return _connect(avro, others[0], optional=null, depth=depth) if len(others) == 1 else None
-    about = given if isinstance(given, dict) else {"type": given}
-    if depth > 32 or about["type"] == "null":
-        return None
-    made = _of_type(avro, about, depth)
-    return None if made is None else {**made, "optional": optional}
+    return _Schemas(avro).of(avro.root, optional=False, depth=0)
 
 
-def _of_type(avro: AvroSchema, about: dict[str, Any], depth: int) -> Schema | None:
-    kind = about["type"]
-    if kind == "record":
-        fields = [(name, _connect(avro, of, optional=False, depth=depth + 1)) for name, of in about["fields"]]
+@dataclass
+class _Schemas:
+    """Connect's schemas of the types in a schema; those of records are made once, with None while they are made."""
+
+    avro: AvroSchema
+    records: dict[int, Schema | None] = field(default_factory=dict)
+
+    def of(self, given: Any, *, optional: bool, depth: int) -> Schema | None:
+        if isinstance(given, str) and given not in PRIMITIVES:
+            given = self.avro.names[given]
+        if isinstance(given, list):
+            others = [one for one in given if one != "null"]
+            null = optional or len(others) < len(given)
+            return self.of(others[0], optional=null, depth=depth) if len(others) == 1 else None
+        about = given if isinstance(given, dict) else {"type": given}
+        if depth > 32 or about["type"] == "null":
+            return None
+        made = self._of_type(about, depth + 1)
+        return None if made is None else {**made, "optional": optional}
+
+    def _of_type(self, about: dict[str, Any], depth: int) -> Schema | None:
+        kind = about["type"]
+        if kind == "record":
+            if id(about) not in self.records:
+                self.records[id(about)] = None
+                self.records[id(about)] = self._struct(about, depth)
+            return self.records[id(about)]
+        if kind == "array":
+            items = self.of(about["items"], optional=False, depth=depth)
+            return None if items is None else {"type": "array", "items": items}
+        if kind == "map":
+            values = self.of(about["values"], optional=False, depth=depth)
+            return None if values is None else {"type": "map", "keys": {"type": "string"}, "values": values}
+        logical = _logical_name(about)
+        name = f"{DATA}{logical}" if logical else about.get("connect.name")
+        return {"type": about.get("connect.type") or _TYPES[kind], **({"name": name} if name else {})}
+
+    def _struct(self, about: dict[str, Any], depth: int) -> Schema:
+        fields = [(name, self.of(given, optional=False, depth=depth)) for name, given in about["fields"]]
         # A field without a schema has a value, for which no column can be made.
-        return {"type": "struct", "fields": [{**(schema or {"type": ""}), "field": name} for name, schema in fields]}
-    if kind == "array":
-        items = _connect(avro, about["items"], optional=False, depth=depth + 1)
-        return None if items is None else {"type": "array", "items": items}
-    if kind == "map":
-        values = _connect(avro, about["values"], optional=False, depth=depth + 1)
-        return None if values is None else {"type": "map", "keys": {"type": "string"}, "values": values}
-    logical = _logical_name(about)
-    return {"type": about.get("connect.type") or _TYPES[kind], **({"name": f"{DATA}{logical}"} if logical else {})}
+        members = [{**(schema or {"type": ""}), "field": name} for name, schema in fields]
+        return {"type": "struct", "name": _record_name(about), "fields": members}
+
+
+def _record_name(about: dict[str, Any]) -> str:
+    name, space = about["name"], about.get("namespace")
+    return str(about.get("connect.name") or (f"{space}.{name}" if space and "." not in name else name))
 
 
 def _logical_name(about: dict[str, Any]) -> str:

@@ -14,12 +14,13 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
 from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp
+from penstock.connect.sink.semantic_types import Bits, Counted, Duration, EnumSet, Geometry, TimestampText, Year
 from penstock.database.columns import DATE_EPOCH
 from penstock.database.encode_cells import (
     NANOS_PER_DAY,
@@ -35,7 +36,9 @@ SHOWN = 80
 """Characters of a value in a message."""
 MOST_DIGITS = 4000
 WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "counter": 8}
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = date(1970, 1, 1)
+NANOS_PER_MILLI, MILLIS_PER_DAY = 1_000_000, 86_400_000
+Encoder = Callable[[CqlType, Any], bytes]
 
 
 class Unfit(ValueError):
@@ -57,6 +60,17 @@ def cell(kind: CqlType, value: Any) -> bytes | None:
 def _unfit(kind: CqlType, value: Any, why: str = "") -> Unfit:
     shown = value.hex() if isinstance(value, bytes) else str(value)
     return Unfit(f"{shown[:SHOWN]!r} ({type(value).__name__}) is no {kind}{why and ', '}{why}")
+
+
+def _numeric(encode: Encoder) -> Encoder:
+    """An encoder that takes counts of time and bits as numbers."""
+
+    def encoded(kind: CqlType, value: Any) -> bytes:
+        if isinstance(value, int) and isinstance(value, Counted):
+            return encode(kind, int(value))
+        return encode(kind, int.from_bytes(value, "little") if type(value) is Bits else value)
+
+    return encoded
 
 
 def _whole(kind: CqlType, value: Any) -> int:
@@ -117,24 +131,34 @@ def _real(kind: CqlType, value: Any) -> float:
 def _boolean(kind: CqlType, value: Any) -> bytes:
     if type(value) is str and value.lower() in ("true", "false"):
         value = value.lower() == "true"
+    if type(value) is Bits and int.from_bytes(value, "little") < 2:
+        value = any(value)
     if type(value) is not bool:
         raise _unfit(kind, value)
     return bytes([value])
 
 
 def _text(kind: CqlType, value: Any) -> bytes:
+    if isinstance(value, Date | TimeOfDay | Timestamp | Duration):
+        value = _iso(value)
+    elif type(value) in (Decimal, Year):
+        value = str(value)
+    elif type(value) is Geometry:
+        value = _blob(kind, value).hex()
     return _str(kind, value).encode("ascii" if kind.name == "ascii" else "utf-8")
 
 
 def _str(kind: CqlType, value: Any) -> str:
-    if type(value) is not str:
+    if not isinstance(value, str):
         raise _unfit(kind, value)
     return value
 
 
 def _blob(kind: CqlType, value: Any) -> bytes:
-    if type(value) is bytes:
+    if isinstance(value, bytes):
         return value
+    if type(value) is Geometry and isinstance(wkb := value.get("wkb"), bytes):
+        return wkb
     text = _str(kind, value)
     if text[:2].lower() == "0x":
         return bytes.fromhex(text[2:])
@@ -167,47 +191,57 @@ def _inet(kind: CqlType, value: Any) -> bytes:
     return inet_bytes(_unquoted(kind, value))
 
 
-_FRACTION = re.compile(r"(-?P.*T(?:\d+H)?(?:\d+M)?)(\d+)\.(\d{1,9})S")
-
-
 def _duration(kind: CqlType, value: Any) -> bytes:
+    if isinstance(value, Duration | TimeOfDay):
+        return duration_bytes(_own(kind, 0, 0, int(value) * value.nanos))
     text = _unquoted(kind, value).strip()
     if not text:
         raise _unfit(kind, value)
-    if found := _FRACTION.fullmatch(text):
-        # CQL's own notation has no fractions; nanoseconds hold them.
-        months, days, nanos = _parts(f"{found[1]}{found[2]}S")
-        part = int(found[3].ljust(9, "0"))
-        return duration_bytes(_own(months, days, nanos + (-part if text.startswith("-") else part)))
+    if found := _ISO.fullmatch(text):
+        # CQL's own notation has no fractions and no signs inside; nanoseconds hold them.
+        return duration_bytes(_own(kind, *_parts(found)))
     return duration_bytes(text)
 
 
-_ISO = re.compile(r"(-?)P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+_ISO = re.compile(
+    r"(-?)P(?=.)(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)D)?"
+    r"(?:T(?=.)(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,9}))?S)?)?",
+    re.ASCII,
+)
 
 
-def _parts(text: str) -> tuple[int, int, int]:
-    found = _ISO.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    years, months, days, hours, minutes, seconds = (int(each or 0) for each in found.groups()[1:])
+def _parts(found: re.Match[str]) -> tuple[int, int, int]:
+    """Months, days and nanoseconds."""
     sign = -1 if found[1] else 1
-    nanos = (hours * 3600 + minutes * 60 + seconds) * 1_000_000_000
+    years, months, days, hours, minutes = (int(each or 0) for each in found.groups()[1:6])
+    below = int(found[8] or 0) * 1_000_000_000 + int((found[9] or "").ljust(9, "0"))
+    nanos = (hours * 3600 + minutes * 60) * 1_000_000_000 + (-below if found[7] else below)
     return sign * (years * 12 + months), sign * days, sign * nanos
 
 
-def _own(months: int, days: int, nanos: int) -> str:
+def _own(kind: CqlType, months: int, days: int, nanos: int) -> str:
+    """CQL's own notation."""
+    if min(months, days, nanos) < 0 < max(months, days, nanos):
+        raise Unfit(f"{months} months, {days} days and {nanos} ns are no {kind}, which has one sign")
     sign = "-" if min(months, days, nanos) < 0 else ""
     return f"{sign}{abs(months)}mo{abs(days)}d{abs(nanos)}ns"
 
 
+_DAY = r"([+-]\d{4,9}|\d{4})-(\d\d)-(\d\d)"
 _ZONE = r"(Z|[+-]\d{2}(?::?\d{2})?)?"
-_TIMESTAMP = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{{1,9}}))?)?)?\s*{_ZONE}")
+_UTC = "(?:Z|[+-]00:?00)?"
+_TIMESTAMP = re.compile(rf"{_DAY}(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{{1,9}}))?)?)?\s*{_ZONE}", re.ASCII)
 
 
 def _timestamp(kind: CqlType, value: Any) -> bytes:
-    """Milliseconds; a number counts milliseconds since 1970, as the text of one does."""
-    if type(value) is Timestamp or type(value) is int:
-        return int(value).to_bytes(8, "big", signed=True)
+    """Milliseconds; a number counts milliseconds since 1970, as the text of one does.
+
+    What other databases have in smaller parts is rounded down, and plain text of smaller parts refused.
+    """
+    if isinstance(value, Timestamp):
+        return (int(value) * value.nanos // NANOS_PER_MILLI).to_bytes(8, "big", signed=True)
+    if type(value) is int:
+        return value.to_bytes(8, "big", signed=True)
     text = _unquoted(kind, value)
     if re.fullmatch(r"-?[0-9]{1,19}", text):
         return int(text).to_bytes(8, "big", signed=True)
@@ -216,39 +250,93 @@ def _timestamp(kind: CqlType, value: Any) -> bytes:
         raise _unfit(kind, value, "such as 2026-01-31T12:00:00Z or 2026-01-31 12:00:00+0000")
     *whole, fraction, zone = found.groups()
     year, month, day, hour, minute, second = (int(each or 0) for each in whole)
-    at = datetime(year, month, day, hour, minute, second, tzinfo=_zone(zone))
-    millis = (at - EPOCH) // timedelta(milliseconds=1)
+    at = timedelta(seconds=_seconds(hour, minute, second)) - _offset(zone)
+    millis = _days(year, month, day) * MILLIS_PER_DAY + at // timedelta(milliseconds=1)
     nanos = int((fraction or "").ljust(9, "0"))
-    if nanos % 1_000_000:
+    if nanos % NANOS_PER_MILLI and type(value) is not TimestampText:
         raise _unfit(kind, value, "which has milliseconds")
-    return (millis + nanos // 1_000_000).to_bytes(8, "big", signed=True)
+    return (millis + nanos // NANOS_PER_MILLI).to_bytes(8, "big", signed=True)
 
 
-def _zone(text: str | None) -> timezone:
+def _seconds(hour: int, minute: int, second: int) -> int:
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError
+    return (hour * 60 + minute) * 60 + second
+
+
+def _offset(text: str | None) -> timedelta:
     if text in (None, "", "Z"):
-        return UTC
+        return timedelta()
     sign, digits = text[0], text[1:].replace(":", "")
-    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:] or 0))
-    return timezone(-offset if sign == "-" else offset)
+    offset = timedelta(seconds=_seconds(int(digits[:2]), int(digits[2:] or 0), 0))
+    return -offset if sign == "-" else offset
+
+
+# Python's dates have the years 1 to 9999; the calendar repeats after 400 years.
+YEARS, YEARS_DAYS = 400, 146_097
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970 of a day in any year."""
+    within = year % YEARS + YEARS
+    return (date(within, month, day) - EPOCH).days + (year - within) // YEARS * YEARS_DAYS
+
+
+def _day_text(days: int) -> str:
+    """The day in ISO 8601, with a sign if its year has not four digits."""
+    turns, within = divmod(days + EPOCH.toordinal() - 1, YEARS_DAYS)
+    day = date.fromordinal(within + 1)
+    year = day.year + turns * YEARS
+    return f"{year:{'04' if 0 <= year <= 9999 else '+05'}}{day:-%m-%d}"
+
+
+def _iso(value: Date | TimeOfDay | Timestamp | Duration) -> str:
+    """The time in ISO 8601, with as many digits of the second as it needs, by threes."""
+    if isinstance(value, Date):
+        return _day_text(int(value))
+    nanos = int(value) * value.nanos
+    if isinstance(value, Timestamp):
+        days, nanos = divmod(nanos, NANOS_PER_DAY)
+        return f"{_day_text(days)}T{_clock(nanos)}Z"
+    sign = "-" if nanos < 0 else ""
+    if isinstance(value, TimeOfDay):
+        return sign + _clock(abs(nanos))
+    seconds, part = divmod(abs(nanos), 1_000_000_000)
+    return f"{sign}PT{seconds}{_fraction(part)}S"
+
+
+def _clock(nanos: int) -> str:
+    seconds, part = divmod(nanos, 1_000_000_000)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(part)}"
+
+
+def _fraction(nanos: int) -> str:
+    digits = f"{nanos:09}"
+    while digits.endswith("000"):
+        digits = digits[:-3]
+    return f".{digits}" if digits else ""
+
+
+_DATE = re.compile(f"{_DAY}{_UTC}", re.ASCII)
 
 
 def _date(kind: CqlType, value: Any) -> bytes:
-    if type(value) is Date:
+    if isinstance(value, Date):
         days = int(value)
     else:
-        text = _unquoted(kind, value)
-        if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        found = _DATE.fullmatch(_unquoted(kind, value))
+        if found is None:
             raise _unfit(kind, value, "such as 2026-01-31")
-        days = (date.fromisoformat(text) - date(1970, 1, 1)).days
+        days = _days(int(found[1]), int(found[2]), int(found[3]))
     return (days + DATE_EPOCH).to_bytes(4, "big")
 
 
-_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
+_TIME = re.compile(rf"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{{1,9}}))?)?{_UTC}", re.ASCII)
 
 
 def _time(kind: CqlType, value: Any) -> bytes:
-    if type(value) is TimeOfDay:
-        nanos = int(value) * 1_000_000
+    if isinstance(value, TimeOfDay):
+        nanos = int(value) * value.nanos
     else:
         found = _TIME.fullmatch(_unquoted(kind, value))
         if found is None or int(found[2]) > 59 or int(found[3] or 0) > 59:
@@ -267,7 +355,9 @@ def _json(kind: CqlType, value: Any, *wanted: type) -> Any:
     """A value of these types; text is JSON of one."""
     if type(value) is str:
         value = json.loads(value)
-    if type(value) not in wanted:
+    if type(value) is EnumSet:
+        value = value.split(",") if value else []
+    if not isinstance(value, wanted):
         raise _unfit(kind, value)
     return value
 
@@ -324,14 +414,14 @@ def _fields(kind: CqlType, values: list[Any]) -> bytes:
     return b"".join(struct.pack(">i", -1 if one is None else len(one)) + (one or b"") for one in cells)
 
 
-_ENCODERS: dict[str, Callable[[CqlType, Any], bytes]] = {
-    **dict.fromkeys(WIDTHS, _integer),
+_ENCODERS: dict[str, Encoder] = {
+    **dict.fromkeys(WIDTHS, _numeric(_integer)),
     **dict.fromkeys(("text", "varchar", "ascii"), _text),
     **dict.fromkeys(("uuid", "timeuuid"), _uuid),
-    "varint": _varint,
-    "decimal": _decimal,
-    "double": lambda kind, value: struct.pack(">d", _real(kind, value)),
-    "float": lambda kind, value: struct.pack(">f", _real(kind, value)),
+    "varint": _numeric(_varint),
+    "decimal": _numeric(_decimal),
+    "double": _numeric(lambda kind, value: struct.pack(">d", _real(kind, value))),
+    "float": _numeric(lambda kind, value: struct.pack(">f", _real(kind, value))),
     "boolean": _boolean,
     "blob": _blob,
     "inet": _inet,

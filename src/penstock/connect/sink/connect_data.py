@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from penstock.codec.connect_schema import Schema
 
@@ -29,11 +29,15 @@ class Date(int):
 
 
 class TimeOfDay(int):
-    """Milliseconds since midnight."""
+    """A count of `nanos` nanoseconds since midnight: milliseconds."""
+
+    nanos: ClassVar[int] = 1_000_000
 
 
 class Timestamp(int):
-    """Milliseconds since 1970."""
+    """A count of `nanos` nanoseconds since 1970: milliseconds."""
+
+    nanos: ClassVar[int] = 1_000_000
 
 
 class NoValue(ValueError):

@@ -24,6 +24,7 @@ from penstock.kafka.security import SETTINGS as SECURITY
 from penstock.query import Batch, Query, in_batches, write
 
 OVERRIDE = "consumer.override."
+AGE = f"{OVERRIDE}metadata.max.age.ms"
 EVERY = timedelta(milliseconds=100)
 MOST_RECORDS = 200_000
 """Records of a batch: tasks remember the rows that they have written in it."""
@@ -120,8 +121,7 @@ class SinkTask:
 
     @property
     def _options(self) -> dict[str, str]:
-        own = {name.removeprefix(OVERRIDE): text for name, text in self.config.items() if name.startswith(OVERRIDE)}
-        return {**self.client, **own}
+        return {**self.client, **overrides(self.config)}
 
     def _records(self, spark: SparkSession, topic: str) -> DataFrame:
         start = self.starts.get(topic) or "earliest"
@@ -145,6 +145,12 @@ class SinkTask:
         context = self.values["errors.deadletterqueue.context.headers.enable"]
         security = {name: text for name, text in self._options.items() if name in SECURITY}
         return DeadLetterTopic(topic, self.servers, self.connector, context, security) if topic else None
+
+
+def overrides(config: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a connector's own for Kafka's consumers; AGE is the connector's, which looks for topics."""
+    own = {name for name in config if name.startswith(OVERRIDE)} - {AGE}
+    return {name.removeprefix(OVERRIDE): config[name] for name in own}
 
 
 def tolerance(values: Mapping[str, Any]) -> Tolerance:

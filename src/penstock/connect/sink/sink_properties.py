@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from penstock.connect.definition import Check, Property, of_file
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
+from penstock.connect.transforms.topic_routing import regex_check
 from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
+from penstock.extras import install
 from penstock.paths import is_file
 
 CLASS = SINK_CLASS
 FREE = ("consumer.override.", "topic.", "header.converter.", "errors.deadletterqueue.")
 """Prefixes of properties whose names continue with the user's or Kafka's names."""
-UNREADABLE = "ProtobufConverter"
+COMPILED = "Protobuf"
+"""In the names of converters whose schemas are compiled."""
 CLASS_NAMES = (CLASS, "ScyllaDbSinkConnector", "ScyllaDbSink")
 UNITS = {
     "NANOSECONDS": 1e-9,
@@ -35,19 +40,43 @@ TOPIC = re.compile(r"topic\.(.+)\.([^.]+)\.([^.]+)\.([A-Za-z]+)")
 Problems = Iterator[tuple[str, str]]
 
 
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+)(?::(\d{1,5}))?")
+MOST_NODES = 1000
+"""The most nodes whose addresses are translated."""
+
+
 def _contact_points(text: str) -> str | None:
-    if text.lstrip().startswith("{"):
-        return "addresses of nodes are not translated here: give hosts that the worker can reach"
-    for host in text.split(","):
-        found = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+)(?::(\d{1,5}))?", host.strip())
+    try:
+        points = [each for pair in translated(text) for each in pair] or text.split(",")
+    except ValueError as error:
+        return str(error)
+    for point in points:
+        found = _ADDRESS.fullmatch(point.strip())
         if not found or (found[1] and not 0 < int(found[1]) < 65536):
-            return f"{host.strip() or 'an empty entry'} is not a host, or host:port"
+            return f"{point.strip() or 'an empty entry'} is not a host, or host:port"
     return None
+
+
+def translated(text: str) -> tuple[tuple[str, str], ...]:
+    """The nodes' own addresses and those where they are reached, of contact points that are a JSON object.
+
+    Empty for other contact points; raises ValueError if it is no such object.
+    """
+    if not text.lstrip().startswith("{"):
+        return ()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    if not found or len(found) > MOST_NODES or not all(isinstance(point, str) for point in found.values()):
+        example = '{"10.0.0.1:9042": "db1.example.com:9042"}'
+        raise ValueError(f"it must have the public address of 1 to {MOST_NODES} nodes by their own, as in {example}")
+    return tuple((own.strip(), reached.strip()) for own, reached in found.items())
 
 
 def _topics(values: list[str]) -> str | None:
     wrong = [name for name in values if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name)]
-    return f"{wrong[0]!r} is not the name of a topic" if wrong else None if values else "a topic is required"
+    return f"{wrong[0]!r} is not the name of a topic" if wrong else None
 
 
 _OWN_CHECKS: dict[str, Check] = {
@@ -55,6 +84,7 @@ _OWN_CHECKS: dict[str, Check] = {
     "connector_class": lambda value: None if value in CLASS_NAMES else f"this is not {CLASS}",
     "contact_points": _contact_points,
     "topics": _topics,
+    "regex": regex_check,
     "port": lambda value: None if 0 < value < 65536 else "it must be a port number from 1 to 65535",
     "ttl": lambda value: None if 0 <= value <= MAX_TTL else f"it must be from 0 to {MAX_TTL} seconds (20 years)",
     "file": lambda value: None if is_file(value) else f"there is no file {value} on the worker's machine",
@@ -215,24 +245,34 @@ def _route(default: Route, topic: str, keyspace: str, table: str, values: Mappin
 
 def access(values: Mapping[str, Any]) -> Access:
     """How to connect to a configuration's database."""
-    points = [point.strip() for point in values["scylladb.contact.points"].split(",")]
     has_port = re.compile(r"(?:\[.*\]|[^:]+):\d+")
-    hosts = ",".join(one if has_port.fullmatch(one) else f"{one}:{values['scylladb.port']}" for one in points)
+
+    def whole(point: str) -> str:
+        return point if has_port.fullmatch(point) else f"{point}:{values['scylladb.port']}"
+
+    text = values["scylladb.contact.points"]
+    nodes = tuple((whole(own), whole(reached)) for own, reached in translated(text))
+    points = [reached for _, reached in nodes] or [whole(point.strip()) for point in text.split(",")]
     login = values["scylladb.security.enabled"]
     return Access(
-        hosts,
+        ",".join(points),
         values["scylladb.username"] if login else "",
         values["scylladb.password"] if login else "",
         values["scylladb.loadbalancing.localdc"],
         values["scylladb.consistency.level"],
         tls=values["scylladb.ssl.enabled"],
         verify_hostname=values["scylladb.ssl.hostname.verification"],
+        translated=nodes,
         **(pem_files(values, "scylladb.ssl.") if values["scylladb.ssl.enabled"] else {}),
     )
 
 
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     """Errors between properties that are each valid."""
+    if bool(values["topics"]) == bool(values["topics.regex"]):
+        yield "topics", "give the topics to read, or topics.regex" + (", not both" if values["topics"] else "")
+    if values["errors.deadletterqueue.topic.name"] in values["topics"]:
+        yield "errors.deadletterqueue.topic.name", "it is one of the topics that are read; give another one"
     user, password = values["scylladb.username"], values["scylladb.password"]
     if password is not None and user is None:
         yield "scylladb.username", "scylladb.password is given, and the user is not"
@@ -242,8 +282,11 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     elif values["scylladb.security.enabled"] and user is None:
         yield "scylladb.username", "scylladb.security.enabled needs the user and the password"
     for side in ("key.converter", "value.converter"):
-        if (values[side] or "").endswith(UNREADABLE):
-            yield side, "a sink does not read Protobuf; it reads JSON, Avro, JSON Schema and strings"
+        if COMPILED in (values[side] or "") and find_spec("grpc_tools") is None:
+            yield (
+                side,
+                f"reading Protobuf needs a compiler of its schemas, on the workers too; run: {install('protobuf')}",
+            )
     if config.get("transforms"):
         hint = "map their fields with topic.<topic>.<keyspace>.<table>.mapping"
         yield "transforms", f"a sink's records are not transformed; {hint}"

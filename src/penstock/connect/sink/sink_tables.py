@@ -11,6 +11,7 @@ from cassandra import AlreadyExists, InvalidRequest
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.sink.connect_data import DATA
+from penstock.connect.sink.semantic_types import COLUMNS, SHAPES
 from penstock.connect.sink.sink_properties import Route, SinkSettings
 from penstock.database.cql_connection import connection
 from penstock.database.requests import Request, RequestLimits, send_all
@@ -44,6 +45,12 @@ def column_type(schema: Schema) -> str:
     name = str(schema.get("name") or "")
     if name.startswith(DATA) and (logical := _LOGICAL.get(name.removeprefix(DATA))):
         return logical
+    if name in COLUMNS:
+        return COLUMNS[name]
+    if name in SHAPES:
+        raise UnlikeTable(
+            "no column can be made for a geometry: create one of a user type, or as blob or text for its WKB"
+        )
     kind = schema["type"]
     if not kind:
         raise UnlikeTable("no column can be made for a field of several types: create it")

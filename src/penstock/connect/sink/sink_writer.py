@@ -15,6 +15,7 @@ from penstock import delays
 from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
 from penstock.connect.sink.record_readers import Deserializer, RawRecord, header
 from penstock.connect.sink.record_writer import Bad, RecordWriter
+from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.connect.sink.sink_properties import SinkSettings
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
@@ -31,6 +32,7 @@ CONTEXT = "__connect.errors."
 
 def decoded(records: Iterable[RawRecord], key: Deserializer, value: Deserializer) -> Iterator[ConnectRecord | Bad]:
     """The records as their converters read them, or why one cannot be read."""
+    semantic = SemanticTypes()
     for raw in records:
         headers = tuple((name, header(data)) for name, data in raw.headers)
         side = "key"
@@ -41,7 +43,7 @@ def decoded(records: Iterable[RawRecord], key: Deserializer, value: Deserializer
         except NoValue as error:
             yield Bad(ConnectRecord(*raw[:4], NOTHING, NOTHING, headers), f"its {side} cannot be read: {error}")
         else:
-            yield ConnectRecord(*raw[:4], of_key, of_value, headers)
+            yield ConnectRecord(*raw[:4], semantic(of_key), semantic(of_value), headers)
 
 
 @dataclass(frozen=True)

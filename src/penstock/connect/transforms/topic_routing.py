@@ -5,6 +5,7 @@ Regular expressions are Java's, which Spark has.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -58,9 +59,15 @@ def regex_check(pattern: str) -> str | None:
 
 def fits_whole(pattern: str, text: str) -> bool:
     """Whether a Java regular expression, which is valid, matches the whole text; needs a Spark session."""
+    return bool(fitting(pattern, [text]))
+
+
+def fitting(pattern: str, texts: Iterable[str]) -> list[str]:
+    """The texts that a Java regular expression, which is valid, matches as a whole; needs a Spark session."""
     context = SparkContext._active_spark_context
     assert context is not None
-    return bool(_compiled(context, pattern).matcher(text).matches())
+    compiled = _compiled(context, pattern)
+    return [text for text in texts if compiled.matcher(text).matches()]
 
 
 def matches(state: State, pattern: str) -> Column | bool:

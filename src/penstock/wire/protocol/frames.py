@@ -12,7 +12,7 @@ from struct import Struct, error as StructError
 from typing import Any
 
 from penstock.wire.errors import MalformedResponse, UnsupportedBroker, UnsupportedVersion
-from penstock.wire.protocol import messages, messages_admin, messages_members, messages_transaction
+from penstock.wire.protocol import messages, messages_admin, messages_transaction
 from penstock.wire.protocol.message_codec import Message as Message, decoder, encoder
 from penstock.wire.protocol.message_schema import Api as Api, Direction, Versions
 
@@ -20,7 +20,6 @@ from penstock.wire.protocol.message_schema import Api as Api, Direction, Version
 from penstock.wire.protocol.messages import *  # noqa: F403
 from penstock.wire.protocol.messages import API_VERSIONS
 from penstock.wire.protocol.messages_admin import *  # noqa: F403
-from penstock.wire.protocol.messages_members import *  # noqa: F403
 from penstock.wire.protocol.messages_transaction import *  # noqa: F403
 from penstock.wire.protocol.types import (
     BadBytes,
@@ -37,7 +36,7 @@ from penstock.wire.protocol.types import (
 
 APIS = {
     api.key: api
-    for table in (messages, messages_admin, messages_members, messages_transaction)
+    for table in (messages, messages_admin, messages_transaction)
     for api in vars(table).values()
     if isinstance(api, Api)
 }
