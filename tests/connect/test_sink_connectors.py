@@ -221,6 +221,7 @@ def test_a_connector_keeps_its_class(connect: KafkaConnect, config: dict[str, st
     assert {(one["class"].rpartition(".")[2], one["type"]) for one in plugins} == {
         ("ScyllaConnector", "source"),
         ("ScyllaDbSinkConnector", "sink"),
+        ("CassandraSinkConnector", "sink"),
     }
 
 
@@ -557,3 +558,25 @@ def test_a_time_to_live_of_any_size_is_a_bad_record(cql: Any, services: Services
     bad = RecordWriter(settings_of(config), RequestLimits()).write(records)
     assert [one.record.offset for one in bad] == [1, 2, 3, 4, 5]
     assert sorted(id for (id,) in cql.execute(f"SELECT id FROM {keyspace}.lives")) == [0, 6]
+
+
+def test_a_tombstone_deletes_the_row_of_a_table_of_counters(cql: Any, services: Services, keyspace: str) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.counts (id int PRIMARY KEY, n counter)")
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "counts",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+    }
+    added = [(1, 3), (2, 4), (1, 5)]
+    records = [
+        ConnectRecord("counts", 0, n, 1000, Part(None, {"id": id}), Part(None, {"id": id, "n": more}))
+        for n, (id, more) in enumerate(added)
+    ]
+    writer = RecordWriter(settings_of(config), RequestLimits())
+    assert writer.write(records) == []
+    assert sorted(cql.execute(f"SELECT id, n FROM {keyspace}.counts")) == [(1, 8), (2, 4)]
+    assert writer.write([ConnectRecord("counts", 0, 3, 1000, Part(None, {"id": 1}), Part(None, None))]) == []
+    assert list(cql.execute(f"SELECT id, n FROM {keyspace}.counts")) == [(2, 4)]

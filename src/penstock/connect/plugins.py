@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
-from penstock.connect.sink import sink_checks, sink_properties
+from penstock.connect.sink import datastax_properties, sink_checks, sink_properties
+from penstock.connect.sink.sink_properties import PropertyNames, SinkSettings
 from penstock.connect.transforms import transform_chain
 from penstock.errors import PenstockError
 
@@ -23,7 +24,7 @@ class Plugin:
 
     `definitions` gives the properties whose names a configuration makes, `together` the errors between properties that
     are each valid, and `problems` what the database has against them. Names that begin with one of `free` are not
-    checked.
+    checked. `settings` is what a valid configuration of a sink says.
     """
 
     name: str
@@ -34,17 +35,21 @@ class Plugin:
     definitions: Callable[[Config], list[Property]]
     together: Callable[[Values, Config], Problems]
     problems: Callable[[Values, Config], Problems]
+    settings: Callable[[Values, Config], SinkSettings] | None = None
 
 
 def _of_source(config: Config) -> list[Property]:
     return [*transform_chain.definitions(config), *topics.definitions(config)]
 
 
-def _of_sink(values: Values, config: Config) -> Iterator[tuple[str, str]]:
-    try:
-        yield from sink_checks.problems(sink_properties.settings(values, config))
-    except PenstockError as error:
-        yield "scylladb.ssl.enabled", str(error)
+def _of_sink(settings: Callable[[Values, Config], SinkSettings], names: PropertyNames) -> Callable[..., Problems]:
+    def problems(values: Values, config: Config) -> Iterator[tuple[str, str]]:
+        try:
+            yield from sink_checks.problems(settings(values, config))
+        except PenstockError as error:
+            yield names.tls, str(error)
+
+    return problems
 
 
 SOURCE = Plugin(
@@ -65,9 +70,21 @@ SINK = Plugin(
     sink_properties.properties,
     sink_properties.definitions,
     sink_properties.together,
-    _of_sink,
+    _of_sink(sink_properties.settings, sink_properties.NAMES),
+    sink_properties.settings,
 )
-PLUGINS = (SOURCE, SINK)
+DATASTAX_SINK = Plugin(
+    datastax_properties.CLASS,
+    datastax_properties.CLASS_NAMES,
+    "sink",
+    datastax_properties.FREE,
+    datastax_properties.properties,
+    datastax_properties.definitions,
+    datastax_properties.together,
+    _of_sink(datastax_properties.settings, datastax_properties.NAMES),
+    datastax_properties.settings,
+)
+PLUGINS = (SOURCE, SINK, DATASTAX_SINK)
 
 
 def plugin_named(name: str) -> Plugin | None:

@@ -12,6 +12,7 @@ from penstock.connect.definition import Check, Property, aliases, at_least, full
 CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 CLASS_NAMES = (CLASS, "ScyllaConnector", "Scylla")
 SINK_CLASS = "io.connect.scylladb.ScyllaDbSinkConnector"
+DATASTAX_CLASS = "com.datastax.oss.kafka.sink.CassandraSinkConnector"
 FREE = ("producer.override.", "topic.creation.", "header.converter.", "snapshot.", "signal.", "notification.")
 """Prefixes of properties whose names continue with the user's or Kafka's names, or are Debezium's without effect."""
 
@@ -70,7 +71,9 @@ CHECKS: dict[str, Check] = {
     "aliases": aliases,
     "name": _plain,
     "text": lambda value: None if value else "String must be non-empty",
-    "connector_class": lambda value: None if value in CLASS_NAMES else f"this worker runs {CLASS} and {SINK_CLASS}",
+    "connector_class": lambda value: (
+        None if value in CLASS_NAMES else f"this worker runs {CLASS}, {SINK_CLASS} and {DATASTAX_CLASS}"
+    ),
     "converter": _converter,
     "from_0": at_least(0),
     "from_1": at_least(1),

@@ -43,23 +43,28 @@ class ConnectWorker(Worker):
     def known(self) -> Mapping[str, Connector]:
         return self._connectors
 
+    def get(self, name: str) -> Connector:
+        if name not in self._connectors:
+            raise RestError(404, f"Connector {name} not found")
+        return self._connectors[name]
+
     def set_state(self, name: str, state: str) -> None:
         with self._changing():
-            connector = self._of(name)
+            connector = self.get(name)
             if state != connector.kept.state or connector.trace:
                 self.store.set_state(name, state)
                 connector.change(replace(connector.kept, state=state))
 
     def delete(self, name: str) -> None:
         with self._changing():
-            connector = self._of(name)
+            connector = self.get(name)
             self.store.remove(name)
             connector.remove()
             del self._connectors[name]
 
     def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
         with self._changing():
-            connector = self._of(name)
+            connector = self.get(name)
             if connector.kept.state != STARTED:
                 return  # As in Connect, a paused or stopped connector stays so.
             if connector.trace or (tasks and not only_failed):
@@ -72,11 +77,11 @@ class ConnectWorker(Worker):
     def restart_task(self, name: str, number: int) -> None:
         with self._changing():
             self.task(name, number)
-            if self._of(name).kept.state == STARTED:
-                self._of(name).restart_task(number)
+            if self.get(name).kept.state == STARTED:
+                self.get(name).restart_task(number)
 
     def status(self, name: str) -> Json:
-        connector = self._of(name)
+        connector = self.get(name)
         about = {"state": connector.state, "worker_id": self.address}
         about |= told(connector.trace, connector.waits_for)
         tasks: list[Json] = []
@@ -88,12 +93,6 @@ class ConnectWorker(Worker):
             about_task = {"id": task.task.number, "state": state, "worker_id": self.address}
             tasks.append(about_task | told(task.trace, waits_for))
         return {"name": name, "connector": about, "tasks": tasks, "type": connector.plugin.type}
-
-    def _of(self, name: str) -> Connector:
-        """A connector; raises RestError (404) if there is none."""
-        if name not in self._connectors:
-            raise RestError(404, f"Connector {name} not found")
-        return self._connectors[name]
 
     def _keep(self, name: str, kept: Kept) -> None:
         self.store.put(name, kept.config)

@@ -1,7 +1,8 @@
 """Mappings of records to columns: `id = key.id, name = value."full.name", at = header.at, seen = now()`.
 
-Columns and fields may be in double quotes, and fields nested (`value.address.city`). `key` and `value` alone are the
-whole key or value. `__ttl` and `__timestamp` are the time to live and the write time of a record.
+Columns and fields may be in double quotes, alone or with their side (`"value.full name"`), and fields nested
+(`value.address.city`); a field with just this name comes first. `key` and `value` alone are the whole key or value.
+Text that is a JSON object has its fields. `__ttl` and `__timestamp` are the time to live and the write time.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
-from penstock.connect.sink.connect_data import ConnectRecord, Part
+from penstock.connect.sink.connect_data import ConnectRecord, Part, of_json
 
 TTL, TIMESTAMP = "__ttl", "__timestamp"
 SPECIAL = (TTL, TIMESTAMP)
@@ -51,7 +53,15 @@ class Source:
             return None
         return self._inside(part.value)
 
+    def is_typed(self, record: ConnectRecord) -> bool:
+        """Whether the value has a schema."""
+        return self.side in ("key", "value") and getattr(record, self.side).schema is not None
+
     def _inside(self, value: Any) -> Any:
+        if self.path and type(value) is str:
+            value = _object(value)
+        if len(self.path) > 1 and isinstance(value, dict) and (whole := ".".join(self.path)) in value:
+            return value[whole]
         for number, name in enumerate(self.path):
             if value is None and number:
                 return None
@@ -69,6 +79,15 @@ class Source:
         return found[-1]
 
 
+@lru_cache(maxsize=4)
+def _object(text: str) -> Any:
+    """The JSON that a text is, once for all columns of a record; None if it is none."""
+    try:
+        return of_json(text.encode(), enveloped=False).value
+    except ValueError:
+        return None
+
+
 def mapping(text: str) -> dict[str, Source]:
     """The sources of columns by name; raises WrongMapping."""
     found: dict[str, Source] = {}
@@ -77,7 +96,7 @@ def mapping(text: str) -> dict[str, Source]:
         entry = _ENTRY.match(text, at)
         if entry is None:
             raise WrongMapping(f"it cannot be read from {text[at : at + 40]!r} on; write column = value.field, ...")
-        column, source = _plain(entry[1]), _source(entry[2])
+        column, source = plain(entry[1]), _source(entry[2])
         if column in found:
             raise WrongMapping(f"column {column} occurs twice")
         found[column] = source
@@ -87,16 +106,21 @@ def mapping(text: str) -> dict[str, Source]:
     return found
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A name without its quotes, if it has them."""
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 def _source(text: str) -> Source:
-    first, *path = _STEP.findall(text)
     if text == "now()":
         return Source("now")
-    if first in ("key", "value") or (first == "header" and len(path) == 1):
-        return Source(first, tuple(map(_plain, path)))
+    parts: list[Any] = [plain(part) for part in _STEP.findall(text)]
+    # DataStax's sink has the quotes around the side, too.
+    first, *path = parts[0].split(".", 1) if len(parts) == 1 else parts
+    if first == "header" and path:
+        return Source("header", (".".join(path),))
+    if first in ("key", "value"):
+        return Source(first, tuple(path))
     raise WrongMapping(f"{text} is none of key, value, key.<field>, value.<field>, header.<name> and now()")
 
 

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock import delays
 from penstock.connect import topics
 from penstock.connect.converters import deserializer
-from penstock.connect.sink.sink_properties import settings
+from penstock.connect.plugins import plugin_of
 from penstock.connect.sink.sink_tables import keep_offsets, prepare_keyspace
-from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter, Tolerance
+from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter
 from penstock.database.requests import RequestLimits
 from penstock.delivery import AT_LEAST_ONCE
 from penstock.kafka.kafka_read import raw_records
@@ -132,11 +132,12 @@ class SinkTask:
         )
 
     def _writer(self) -> SinkWriter:
+        settings = plugin_of(self.config).settings
+        assert settings, "the plugin is a sink's"
         return SinkWriter(
             settings(self.values, self.config),
             deserializer("key", self.config),
             deserializer("value", self.config),
-            tolerance(self.values),
             self._letters(),
         )
 
@@ -151,11 +152,3 @@ def overrides(config: Mapping[str, str]) -> dict[str, str]:
     """The settings of a connector's own for Kafka's consumers; AGE is the connector's, which looks for topics."""
     own = {name for name in config if name.startswith(OVERRIDE)} - {AGE}
     return {name.removeprefix(OVERRIDE): config[name] for name in own}
-
-
-def tolerance(values: Mapping[str, Any]) -> Tolerance:
-    """What happens to a bad record: both of Connect's and of the connector's settings allow to leave it out."""
-    if values["behavior.on.error"] == "FAIL" and values["errors.tolerance"] == "none":
-        return "fail"
-    quiet = values["behavior.on.error"] == "IGNORE" and not values["errors.log.enable"]
-    return "ignore" if quiet else "log"

@@ -43,8 +43,11 @@ class BadRecord(Exception):
 
 
 class Bad(NamedTuple):
+    """A record that is not written; `refused` says that it is the database that does not take it."""
+
     record: ConnectRecord
     reason: str
+    refused: bool = False
 
 
 class Write(NamedTuple):
@@ -123,7 +126,8 @@ class RecordWriter:
         access = self._access(route)
         writes = self._without_known_lists(access, route, writes) if self.again else writes
         given = [(one.partition, [one.statement]) for one in writes]
-        counted = route.query or any(" + ?" in one.statement[0] for one in writes)
+        # Those without a time of their own: counters.
+        counted = route.query or any("USING TIMESTAMP" not in one.statement[0] for one in writes)
         requests = (
             [Request((one.statement,), one.partition) for one in writes]
             if counted
@@ -133,7 +137,7 @@ class RecordWriter:
             send_all(access, route.keyspace, requests, self.limits, what="writing", where=route.name)
         except RefusedValue as error:
             if len(writes) == 1:
-                return [Bad(writes[0].record, error.what)]
+                return [Bad(writes[0].record, error.what, refused=True)]
             # One of them is refused: the others are written again, which changes nothing.
             half = len(writes) // 2
             return self._send_to(route, writes[:half]) + self._send_to(route, writes[half:])
@@ -166,6 +170,8 @@ class RecordWriter:
         """The writes of a record; raises BadRecord, UnlikeTable or NoField."""
         if record.topic not in self._routes:
             self._routes[record.topic] = self.settings.routes(record.topic)
+        if not self._routes[record.topic]:
+            raise BadRecord(f"its topic has no table: give topic.{record.topic}.<keyspace>.<table>.mapping")
         for route in self._routes[record.topic]:
             made = self._query(record, route) if route.query else self._row(record, route)
             if made is not None:
@@ -174,17 +180,20 @@ class RecordWriter:
     def _row(self, record: ConnectRecord, route: Route) -> Write | None:
         if not route.mapping:
             _require_object(record.key, "key")
-        if record.value.value is None:
+        if record.value.value is None and (route.deletes or not route.nulls_delete):
             return self._deletion(record, route)
         values, schemas = _mapped(record, route) if route.mapping else _unmapped(record)
         table, names = self._fitting(record, route, values, schemas)
+        if route.nulls_delete and route.deletes and _is_null(route, table, values):
+            return self._deletion(record, route)
         kinds = {column.name: column.type for column in table.columns}
         cells = {
-            names[name]: _cell(kinds[names[name]], value, names[name])
-            for name, value in values.items()
-            if not (value is None and route.null_to_unset)
+            names[name]: _cell(kinds[names[name]], value, names[name], record, route) for name, value in values.items()
         }
-        key = self._key(table, cells, record)
+        if route.null_to_unset:
+            keys = {column.name for column in (*table.partition_key, *table.clustering_key)}
+            cells = {name: value for name, value in cells.items() if value is not None or name in keys}
+        key = self._key(table, cells, record, route)
         if any(column.type.name == "counter" for column in table.values):
             return self._counted(record, route, table, cells, key)
         at = self._time(record, route, key)
@@ -216,23 +225,31 @@ class RecordWriter:
             raise UnlikeTable(f"there is no table {route.name}")
         keys = (*table.partition_key, *table.clustering_key)
         if route.mapping:
+            of_key = {column.name for column in keys}
+            if any(source.side == "now" and name in of_key for name, source in columns(route.mapping)):
+                return None  # no row has this key yet
+            has_value = record.value.value is not None
             given = {
-                name: source.of(record) for name, source in columns(route.mapping) if source.side in ("key", "header")
+                name: source.of(record)
+                for name, source in columns(route.mapping)
+                if source.side in ("key", "header") or has_value
             }
         else:
             given = dict(record.key.value)
         names = _names(table, given)
         kinds = {column.name: column.type for column in keys}
         cells = {
-            names[name]: _cell(kinds[names[name]], value, name)
+            names[name]: _cell(kinds[names[name]], value, name, record, route)
             for name, value in given.items()
             if names.get(name) in kinds
         }
-        key = self._key(table, cells, record)
+        key = self._key(table, cells, record, route)
         at = self._time(record, route, key)
         if at is None:
             return None
-        statement = f"DELETE FROM {base_name(table)} USING TIMESTAMP ? WHERE {_of_row(table)}", [at, *key]
+        counted = any(column.type.name == "counter" for column in table.values)
+        using, times = ("", []) if counted else (" USING TIMESTAMP ?", [at])
+        statement = f"DELETE FROM {base_name(table)}{using} WHERE {_of_row(table)}", [*times, *key]
         return Write(record, route, self._partition(table, key), statement)
 
     def _fitting(
@@ -270,12 +287,13 @@ class RecordWriter:
         comment = str((record.value.schema or {}).get("doc") or "made by a sink connector")
         return self.tables.create(NewTable(route.keyspace, route.table, ordered, key), route, comment)
 
-    def _key(self, table: CqlTable, cells: Cells, record: ConnectRecord) -> list[bytes]:
+    def _key(self, table: CqlTable, cells: Cells, record: ConnectRecord, route: Route) -> list[bytes]:
         """The cells of the primary key; those that are not among `cells` are taken from the record's key."""
         found = []
         for column in (*table.partition_key, *table.clustering_key):
             if column.name not in cells and isinstance(record.key.value, dict) and column.name in record.key.value:
-                cells[column.name] = _cell(column.type, record.key.value[column.name], column.name)
+                value = record.key.value[column.name]
+                cells[column.name] = _cell(column.type, value, column.name, record, route)
             value = cells.get(column.name)
             if value is None:
                 raise BadRecord(f"it has no value for {column.name} of the primary key of {table.full_name}")
@@ -353,7 +371,7 @@ class RecordWriter:
         for name, kind in self._markers(route):
             if name not in values:
                 raise BadRecord(f"the query has the marker :{name}, which is not mapped")
-            found = _cell(kind, values[name], name)
+            found = _cell(kind, values[name], name, record, route)
             bound.append(UNSET_VALUE if found is None and route.null_to_unset else found)
         return Write(record, route, b"", (route.query, bound))
 
@@ -444,8 +462,21 @@ def _without(names: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
     return [name for name in values if name not in names]
 
 
-def _cell(kind: CqlType, value: Any, column: str) -> bytes | None:
+def _is_null(route: Route, table: CqlTable, values: Mapping[str, Any]) -> bool:
+    """Whether all columns of the table are mapped, and those outside the key have only null.
+
+    A mapping of fewer columns says nothing about the others, and a new timeuuid is not a field's value.
+    """
+    sources, others = route.mapping or {}, {column.name for column in table.values}
+    given = [value for name, value in values.items() if name in others and sources[name].side != "now"]
+    return bool(given) and not any(one is not None for one in given) and set(values) == {c.name for c in table.columns}
+
+
+def _cell(kind: CqlType, value: Any, column: str, record: ConnectRecord, route: Route) -> bytes | None:
     try:
+        if route.codec is not None:
+            source = (route.mapping or {}).get(column)
+            value = route.codec.value(kind, value, typed=source is not None and source.is_typed(record))
         return cell(kind, value)
     except Unfit as error:
         raise BadRecord(f"column {column}: {error}") from None
@@ -464,6 +495,8 @@ def _ttl(record: ConnectRecord, route: Route) -> bytes | None:
     if value is None:
         return None if route.ttl is None else route.ttl.to_bytes(4, "big")
     seconds = math.ceil(_number(value, TTL, route.ttl_unit) * route.ttl_unit)
+    if route.endless_ttl:
+        seconds = max(seconds, 0)
     if not 0 <= seconds <= MAX_TTL:
         raise BadRecord(f"{TTL} is {seconds} seconds; use 0 (no time to live) to {MAX_TTL} (20 years)")
     return seconds.to_bytes(4, "big")

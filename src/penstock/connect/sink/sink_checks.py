@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from difflib import get_close_matches
 
 from cassandra import InvalidRequest
 
-from penstock.connect.sink.mapping import columns
+from penstock.connect.sink.mapping import TTL, columns
 from penstock.connect.sink.sink_properties import Problems, Route, SinkSettings
 from penstock.connect.sink.sink_tables import SinkTables
 from penstock.database.access import NoTls
@@ -20,8 +21,7 @@ from penstock.schema import CqlTable
 
 # Callers of the REST API wait during this time.
 LIMITS = RequestLimits(patience=timedelta(seconds=5))
-HOSTS, KEYSPACE = "scylladb.contact.points", "scylladb.keyspace"
-KEYSPACES = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
+KEYSPACES = "SELECT keyspace_name FROM system_schema.keyspaces"
 
 
 def problems(settings: SinkSettings) -> Problems:
@@ -29,35 +29,44 @@ def problems(settings: SinkSettings) -> Problems:
     try:
         yield from _problems(settings)
     except DatabaseUnavailable as error:
-        yield HOSTS, f"Unable to connect to the cluster: {error}"
+        yield settings.names.hosts, f"Unable to connect to the cluster: {error}"
     except NoTls as error:
-        yield "scylladb.ssl.enabled", str(error)
+        yield settings.names.tls, str(error)
     except PenstockError as error:
-        yield "scylladb.username", str(error)
+        yield settings.names.user, str(error)
 
 
 def _problems(settings: SinkSettings) -> Problems:
-    for keyspace in {settings.keyspace, *(route.keyspace for route in settings.given)}:
-        created = settings.create_keyspace and keyspace == settings.keyspace
-        if not created and not _ask(settings, KEYSPACES, keyspace):
-            yield KEYSPACE, f"there is no keyspace {keyspace}; create it, or set scylladb.keyspace.create.enabled=true"
+    names, known = settings.names, _keyspaces(settings)
+    wanted = {route.keyspace: f"{route.prefix}mapping" for route in settings.given}
+    if settings.keyspace:
+        wanted[settings.keyspace] = names.keyspace
+    for keyspace, prop in wanted.items():
+        own = keyspace == settings.keyspace
+        if keyspace not in known and not (own and settings.create_keyspace):
+            near = get_close_matches(keyspace, known, 1)
+            hint = f"did you mean {near[0]}? Else create it" if near else "create it"
+            yield prop, f"there is no keyspace {keyspace}; {hint}{_or_set(names.create_keyspace if own else '')}"
             return
     tables = SinkTables(settings, LIMITS)
     for route in settings.given:
-        name = f"topic.{route.topic}.{route.keyspace}.{route.table}"
         if route.query:
-            yield from _of_query(settings, route, name)
+            yield from _of_query(settings, route)
         elif (table := tables.get(route)) is None:
             if not settings.manage:
-                yield f"{name}.mapping", f"there is no table {route.name}. {_near(settings, route)}"
+                yield f"{route.prefix}mapping", f"there is no table {route.name}. {_near(settings, route)}"
         else:
-            yield from ((f"{name}.{option}", text) for option, text in _of_table(settings, route, table))
+            yield from ((f"{route.prefix}{option}", text) for option, text in _of_table(settings, route, table))
 
 
-def _ask(settings: SinkSettings, text: str, *values: str) -> list[object]:
+def _or_set(switch: str) -> str:
+    return f", or set {switch}=true" if switch else ""
+
+
+def _keyspaces(settings: SinkSettings) -> set[str]:
     return retrying(
-        lambda: list(connection(settings.access).rows.execute(text, values)),
-        what="looking up the keyspace",
+        lambda: {name for (name,) in connection(settings.access).rows.execute(KEYSPACES)},
+        what="looking up the keyspaces",
         where=settings.access.hosts,
         patience=LIMITS.patience,
     )
@@ -65,13 +74,14 @@ def _ask(settings: SinkSettings, text: str, *values: str) -> list[object]:
 
 def _near(settings: SinkSettings, route: Route) -> str:
     names = table_names(connection(settings.access).rows, route.keyspace)
-    return did_you_mean(route.keyspace, route.table, names) or "Create it, or set scylladb.table.manage.enabled=true"
+    return did_you_mean(route.keyspace, route.table, names) or f"Create it{_or_set(settings.names.manage)}"
 
 
 def _of_table(settings: SinkSettings, route: Route, table: CqlTable) -> Iterator[tuple[str, str]]:
     counted = any(column.type.name == "counter" for column in table.values)
-    if counted and route.ttl:
-        yield "ttlSeconds", f"{table.full_name} has counters, which have no time to live"
+    if counted and (route.ttl or TTL in (route.mapping or {})):
+        option = settings.names.ttl if route.ttl else "mapping"
+        yield option, f"{table.full_name} has counters, which have no time to live"
     if route.mapping is None:
         return
     mapped, known = {name for name, _ in columns(route.mapping)}, {column.name for column in table.columns}
@@ -81,12 +91,12 @@ def _of_table(settings: SinkSettings, route: Route, table: CqlTable) -> Iterator
         yield "mapping", f"{table.full_name} has no column {', '.join(unknown)}; it has {', '.join(sorted(known))}"
 
 
-def _of_query(settings: SinkSettings, route: Route, name: str) -> Problems:
+def _of_query(settings: SinkSettings, route: Route) -> Problems:
     try:
         prepared = connection(settings.access).prepare(route.query)
     except InvalidRequest as error:
-        yield f"{name}.query", str(error)
+        yield f"{route.prefix}query", str(error)
         return
     mapped = {column for column, _ in columns(route.mapping or {})}
     if missing := [one.name for one in prepared.column_metadata if one.name not in mapped]:
-        yield f"{name}.query", f"its markers {', '.join(missing)} are not in the mapping"
+        yield f"{route.prefix}query", f"its markers {', '.join(missing)} are not in the mapping"

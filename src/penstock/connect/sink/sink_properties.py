@@ -1,22 +1,24 @@
-"""The properties of the sink connector, and what a valid configuration says."""
+"""The properties of ScyllaDB's sink connector, and what a valid configuration of a sink connector says."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from penstock.connect.definition import Check, Property, of_file
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
+from penstock.connect.sink.topic_codecs import TopicCodec
 from penstock.connect.transforms.topic_routing import regex_check
 from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
+from penstock.database.requests import RequestLimits
 from penstock.extras import install
 from penstock.paths import is_file
 
@@ -37,7 +39,10 @@ UNITS = {
 }
 """Java's units of time, in seconds."""
 TOPIC = re.compile(r"topic\.(.+)\.([^.]+)\.([^.]+)\.([A-Za-z]+)")
+OF_TABLE = "topic.<topic>.<keyspace>.<table>."
 Problems = Iterator[tuple[str, str]]
+Tolerance: TypeAlias = Literal["fail", "driver", "log", "ignore"]
+"""What becomes of records that cannot be written: with `driver` those that the database refuses are left out."""
 
 
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+)(?::(\d{1,5}))?")
@@ -79,25 +84,6 @@ def _topics(values: list[str]) -> str | None:
     return f"{wrong[0]!r} is not the name of a topic" if wrong else None
 
 
-_OWN_CHECKS: dict[str, Check] = {
-    **CHECKS,
-    "connector_class": lambda value: None if value in CLASS_NAMES else f"this is not {CLASS}",
-    "contact_points": _contact_points,
-    "topics": _topics,
-    "regex": regex_check,
-    "port": lambda value: None if 0 < value < 65536 else "it must be a port number from 1 to 65535",
-    "ttl": lambda value: None if 0 <= value <= MAX_TTL else f"it must be from 0 to {MAX_TTL} seconds (20 years)",
-    "file": lambda value: None if is_file(value) else f"there is no file {value} on the worker's machine",
-}
-_LEVELS = ("ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE")
-
-
-@cache
-def properties() -> tuple[Property, ...]:
-    """The properties with fixed names, in the order of the file."""
-    return of_file("penstock.connect.sink", "sink_properties.toml", _OWN_CHECKS)
-
-
 def _mapping(text: str) -> str | None:
     try:
         mapping(text)
@@ -106,49 +92,68 @@ def _mapping(text: str) -> str | None:
     return None
 
 
-_OF_TABLES = (
-    Property(
-        "mapping",
-        "STRING",
-        None,
-        "Columns and the fields that they get: column = value.field, ...",
-        _mapping,
-        group="Topics",
-    ),
-    Property(
-        "consistencyLevel", "STRING", None, "Consistency of writes to the table.", group="Topics", allowed=_LEVELS
-    ),
-    Property("ttlSeconds", "INT", None, "Seconds that rows live.", _OWN_CHECKS["ttl"], group="Topics"),
-    Property("deletesEnabled", "BOOLEAN", None, "Whether a record without a value deletes a row.", group="Topics"),
-    Property(
-        "nullToUnset",
-        "BOOLEAN",
-        False,
-        "Whether null leaves a column as it is, instead of deleting its value.",
-        group="Topics",
-    ),
-    Property("ttlTimeUnit", "STRING", "SECONDS", "The unit of __ttl.", group="Topics", allowed=tuple(UNITS)),
-    Property(
-        "timestampTimeUnit", "STRING", "MICROSECONDS", "The unit of __timestamp.", group="Topics", allowed=tuple(UNITS)
-    ),
-    Property(
-        "query",
-        "STRING",
-        None,
-        "A statement to execute instead, with named markers for the mapped columns.",
-        group="Topics",
-    ),
-)
+SINK_CHECKS: dict[str, Check] = {
+    **CHECKS,
+    "contact_points": _contact_points,
+    "topics": _topics,
+    "regex": regex_check,
+    "port": lambda value: None if 0 < value < 65536 else "it must be a port number from 1 to 65535",
+    "mapping": _mapping,
+}
+"""The checks of both classes."""
+_OWN_CHECKS: dict[str, Check] = {
+    **SINK_CHECKS,
+    "connector_class": lambda value: None if value in CLASS_NAMES else f"this is not {CLASS}",
+    "ttl": lambda value: None if 0 <= value <= MAX_TTL else f"it must be from 0 to {MAX_TTL} seconds (20 years)",
+    "file": lambda value: None if is_file(value) else f"there is no file {value} on the worker's machine",
+}
+Table: TypeAlias = tuple[str, str, str]
+"""A topic, and the keyspace and the table as they stand in names of properties."""
+
+
+@cache
+def _all() -> tuple[Property, ...]:
+    return of_file("penstock.connect.sink", "sink_properties.toml", _OWN_CHECKS)
+
+
+@cache
+def properties() -> tuple[Property, ...]:
+    """The properties with fixed names, in the order of the file."""
+    return tuple(each for each in _all() if "<" not in each.name)
+
+
+def of_connect() -> tuple[Property, ...]:
+    """Those that every sink of Kafka Connect has."""
+    groups = ("Common", "Error Handling")
+    return tuple(each for each in properties() if each.group in groups and each.name != "behavior.on.error")
+
+
+@cache
+def _options() -> dict[str, Property]:
+    return options(_all(), OF_TABLE)
+
+
+def options(found: Iterable[Property], prefix: str) -> dict[str, Property]:
+    """The properties whose names begin so, by the rest of their names."""
+    return {each.name.removeprefix(prefix): each for each in found if each.name.startswith(prefix)}
+
+
+def of_tables(config: Mapping[str, str | None], known: Mapping[str, Property]) -> list[Property]:
+    """The properties of tables in a configuration, of these options."""
+    return [
+        replace(known[found[4]], name=name) for name in config if (found := TOPIC.fullmatch(name)) and found[4] in known
+    ]
+
+
+def tables(config: Mapping[str, str | None], known: Mapping[str, Property]) -> list[Table]:
+    """The tables that a configuration names."""
+    names = (TOPIC.fullmatch(name) for name in config)
+    return list(dict.fromkeys((found[1], found[2], found[3]) for found in names if found and found[4] in known))
 
 
 def definitions(config: Mapping[str, str | None]) -> list[Property]:
     """The properties of the topics' tables in a configuration: topic.<topic>.<keyspace>.<table>.<option>."""
-    options = {each.name: each for each in _OF_TABLES}
-    return [
-        replace(options[found[4]], name=name)
-        for name in config
-        if (found := TOPIC.fullmatch(name)) and found[4] in options
-    ]
+    return of_tables(config, _options())
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,13 @@ class Route:
     ttl_unit: float = 1
     time_unit: float = 1e-6
     query: str = ""
+    prefix: str = ""
+    """Of the names of its properties."""
+    nulls_delete: bool = False
+    """Whether null for all columns outside the key deletes, as no value does; with deletes off, both are written."""
+    endless_ttl: bool = False
+    """Whether a negative time to live is none."""
+    codec: TopicCodec | None = None
 
     @property
     def name(self) -> str:
@@ -173,26 +185,57 @@ class Route:
 
 
 @dataclass(frozen=True)
+class PropertyNames:
+    """What a class calls the properties that errors of the database name; "" for those that it does not have."""
+
+    hosts: str
+    user: str
+    tls: str
+    ttl: str
+    """Of a table."""
+    keyspace: str = ""
+    create_keyspace: str = ""
+    manage: str = ""
+
+
+@dataclass(frozen=True)
 class SinkSettings:
     """What a valid configuration says."""
 
+    names: PropertyNames
     access: Access
-    keyspace: str
     given: tuple[Route, ...]
-    """The tables that it names; another topic's table has the topic's name."""
-    default: Route
-    create_keyspace: bool
-    replication: int
-    manage: bool
-    compression: str
-    offsets: str
+    """The tables that it names."""
     timeout_millis: int
+    tolerance: Tolerance
+    default: Route | None = None
+    """For topics without a table: the table has the topic's name."""
+    keyspace: str = ""
+    create_keyspace: bool = False
+    replication: int = 1
+    manage: bool = False
+    compression: str = "none"
+    offsets: str = ""
+    in_flight: int = RequestLimits.in_flight
 
     def routes(self, topic: str) -> list[Route]:
         """Where the records of a topic go."""
+        if self.default is None:
+            return [route for route in self.given if route.topic == topic]
         table = re.sub("[.-]", "_", topic)
         named = [route for route in self.given if route.topic in (topic, table)]
         return named or [replace(self.default, topic=topic, table=table)]
+
+
+NAMES = PropertyNames(
+    hosts="scylladb.contact.points",
+    user="scylladb.username",
+    tls="scylladb.ssl.enabled",
+    ttl="ttlSeconds",
+    keyspace="scylladb.keyspace",
+    create_keyspace="scylladb.keyspace.create.enabled",
+    manage="scylladb.table.manage.enabled",
+)
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> SinkSettings:
@@ -206,28 +249,32 @@ def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> SinkSettin
         values["scylladb.deletes.enabled"],
     )
     return SinkSettings(
+        NAMES,
         access(values),
-        values["scylladb.keyspace"],
-        tuple(_route(default, *name, values) for name in _tables(config)),
+        tuple(_route(default, *name, values) for name in tables(config, _options())),
+        values["scylladb.execute.timeout.ms"],
+        _tolerance(values),
         default,
+        values["scylladb.keyspace"],
         values["scylladb.keyspace.create.enabled"],
         values["scylladb.keyspace.replication.factor"],
         values["scylladb.table.manage.enabled"],
         values["scylladb.table.create.compression.algorithm"],
         values["scylladb.offset.storage.table"] if values["scylladb.offset.storage.table.enable"] else "",
-        values["scylladb.execute.timeout.ms"],
     )
 
 
-def _tables(config: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Topic, keyspace and table of the properties for tables."""
-    options = {each.name for each in _OF_TABLES}
-    names = (TOPIC.fullmatch(name) for name in config)
-    return list(dict.fromkeys((found[1], found[2], found[3]) for found in names if found and found[4] in options))
+def _tolerance(values: Mapping[str, Any]) -> Tolerance:
+    """Both of Connect's and of the connector's settings allow to leave a record out."""
+    if values["behavior.on.error"] == "FAIL" and values["errors.tolerance"] == "none":
+        return "fail"
+    quiet = values["behavior.on.error"] == "IGNORE" and not values["errors.log.enable"]
+    return "ignore" if quiet else "log"
 
 
 def _route(default: Route, topic: str, keyspace: str, table: str, values: Mapping[str, Any]) -> Route:
-    own = {each.name: values.get(f"topic.{topic}.{keyspace}.{table}.{each.name}") for each in _OF_TABLES}
+    prefix = f"topic.{topic}.{keyspace}.{table}."
+    own = {name: values.get(f"{prefix}{name}") for name in _options()}
     return Route(
         topic,
         keyspace,
@@ -240,22 +287,16 @@ def _route(default: Route, topic: str, keyspace: str, table: str, values: Mappin
         UNITS[own["ttlTimeUnit"] or "SECONDS"],
         UNITS[own["timestampTimeUnit"] or "MICROSECONDS"],
         own["query"] or "",
+        prefix,
     )
 
 
 def access(values: Mapping[str, Any]) -> Access:
     """How to connect to a configuration's database."""
-    has_port = re.compile(r"(?:\[.*\]|[^:]+):\d+")
-
-    def whole(point: str) -> str:
-        return point if has_port.fullmatch(point) else f"{point}:{values['scylladb.port']}"
-
-    text = values["scylladb.contact.points"]
-    nodes = tuple((whole(own), whole(reached)) for own, reached in translated(text))
-    points = [reached for _, reached in nodes] or [whole(point.strip()) for point in text.split(",")]
+    hosts, nodes = reached(values["scylladb.contact.points"], values["scylladb.port"])
     login = values["scylladb.security.enabled"]
     return Access(
-        ",".join(points),
+        hosts,
         values["scylladb.username"] if login else "",
         values["scylladb.password"] if login else "",
         values["scylladb.loadbalancing.localdc"],
@@ -267,12 +308,20 @@ def access(values: Mapping[str, Any]) -> Access:
     )
 
 
+def reached(points: str, port: int) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Contact points, with this port where they have none; and pairs of addresses, if they are translated."""
+    has_port = re.compile(r"(?:\[.*\]|[^:]+):\d+")
+
+    def whole(point: str) -> str:
+        return point if has_port.fullmatch(point) else f"{point}:{port}"
+
+    nodes = tuple((whole(own), whole(other)) for own, other in translated(points))
+    hosts = [other for _, other in nodes] or [whole(point.strip()) for point in points.split(",")]
+    return ",".join(hosts), nodes
+
+
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     """Errors between properties that are each valid."""
-    if bool(values["topics"]) == bool(values["topics.regex"]):
-        yield "topics", "give the topics to read, or topics.regex" + (", not both" if values["topics"] else "")
-    if values["errors.deadletterqueue.topic.name"] in values["topics"]:
-        yield "errors.deadletterqueue.topic.name", "it is one of the topics that are read; give another one"
     user, password = values["scylladb.username"], values["scylladb.password"]
     if password is not None and user is None:
         yield "scylladb.username", "scylladb.password is given, and the user is not"
@@ -281,6 +330,17 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
         yield name, "scylladb.username is given, and the password is not"
     elif values["scylladb.security.enabled"] and user is None:
         yield "scylladb.username", "scylladb.security.enabled needs the user and the password"
+    yield from of_any_sink(values, config)
+    for table in tables(config, _options()):
+        yield from of_query(f"topic.{'.'.join(table)}.", values, values["scylladb.deletes.enabled"])
+
+
+def of_any_sink(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+    """Errors between Kafka Connect's properties of sinks."""
+    if bool(values["topics"]) == bool(values["topics.regex"]):
+        yield "topics", "give the topics to read, or topics.regex" + (", not both" if values["topics"] else "")
+    if values["errors.deadletterqueue.topic.name"] in values["topics"]:
+        yield "errors.deadletterqueue.topic.name", "it is one of the topics that are read; give another one"
     for side in ("key.converter", "value.converter"):
         if COMPILED in (values[side] or "") and find_spec("grpc_tools") is None:
             yield (
@@ -290,15 +350,14 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     if config.get("transforms"):
         hint = "map their fields with topic.<topic>.<keyspace>.<table>.mapping"
         yield "transforms", f"a sink's records are not transformed; {hint}"
-    for topic, keyspace, table in _tables(config):
-        yield from _of_query(f"topic.{topic}.{keyspace}.{table}.", values)
 
 
-def _of_query(prefix: str, values: Mapping[str, Any]) -> Problems:
+def of_query(prefix: str, values: Mapping[str, Any], deletes_by_default: bool) -> Problems:
+    """Errors of the statement of a table."""
     if not values.get(f"{prefix}query"):
         return
     deletes = values.get(f"{prefix}deletesEnabled")
-    if values["scylladb.deletes.enabled"] if deletes is None else deletes:
+    if deletes_by_default if deletes is None else deletes:
         yield f"{prefix}query", f"it excludes deletes: set {prefix}deletesEnabled=false"
     if not values.get(f"{prefix}mapping"):
         yield f"{prefix}query", f"it needs {prefix}mapping for its markers"

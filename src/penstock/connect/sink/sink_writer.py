@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,7 +23,6 @@ from penstock.wire.producer.blocking import BlockingProducer
 
 log = logging.getLogger(__name__)
 
-Tolerance: TypeAlias = Literal["fail", "log", "ignore"]
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 CONTEXT = "__connect.errors."
 """Before the names of the headers that say what is wrong with a record (KIP-298)."""
@@ -89,7 +87,6 @@ class SinkWriter:
     settings: SinkSettings
     key: Deserializer
     value: Deserializer
-    tolerance: Tolerance
     letters: DeadLetterTopic | None = None
     patience: timedelta = RequestLimits.patience
     again: bool = False
@@ -100,7 +97,8 @@ class SinkWriter:
         timeout = timedelta(milliseconds=max(self.settings.timeout_millis, 1))
         task = TaskContext.get()
         again = self.again or (task is not None and task.attemptNumber() > 0)
-        writer = RecordWriter(self.settings, RequestLimits(timeout=timeout, patience=self.patience), again)
+        limits = RequestLimits(self.settings.in_flight, timeout, self.patience)
+        writer = RecordWriter(self.settings, limits, again)
         for batch in batches:
             batch, events = delays.split(batch)
             raw = list(raw_records(batch))
@@ -111,14 +109,16 @@ class SinkWriter:
 
     def _write(self, writer: RecordWriter, raw: Sequence[RawRecord]) -> None:
         found = list(decoded(raw, self.key, self.value))
-        fails = self.tolerance == "fail"
+        tolerance = self.settings.tolerance
+        fails = tolerance in ("fail", "driver")
         first = next((number for number, one in enumerate(found) if isinstance(one, Bad)), len(found))
         bad = [one for one in found if isinstance(one, Bad)]
         good = [one for one in (found[:first] if fails else found) if not isinstance(one, Bad)]
-        refused = writer.write(good, until_bad=fails) + bad
-        if refused and fails:
-            raise self._failure(refused[0])
-        self._left_out(raw, refused)
+        bad = writer.write(good, until_bad=fails) + bad
+        for one in bad:
+            if fails and not (tolerance == "driver" and one.refused):
+                raise self._failure(one)
+        self._left_out(raw, bad)
 
     def _failure(self, bad: Bad) -> PenstockError:
         at = bad.record
@@ -131,7 +131,7 @@ class SinkWriter:
 
     def _left_out(self, raw: Sequence[RawRecord], bad: Sequence[Bad]) -> None:
         """Tell of the records that are not written, and keep them as dead letters."""
-        if self.tolerance == "log":
+        if self.settings.tolerance != "ignore":
             for one in bad:
                 at = one.record
                 log.warning("left out %s, %d, offset %d: %s", at.topic, at.partition, at.offset, one.reason)
