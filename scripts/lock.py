@@ -42,6 +42,14 @@ WANTED: dict[str, tuple[list[str], bool]] = {
         ],
         False,
     ),
+    # Kafka Connect's own transforms, which tests compare with ours; their dependencies are in "kafka".
+    "kafka-connect": (
+        [
+            *(f"org.apache.kafka:connect-{name}:4.3.1" for name in ("transforms", "api", "json")),
+            "com.fasterxml.jackson.module:jackson-module-blackbird:2.21.2",
+        ],
+        False,
+    ),
     # The registry is one archive with all its jars.
     "registry": (["io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all"], False),
     # The driver of Spark's JDBC writer, the peer of `postgres.sink` in benchmarks.

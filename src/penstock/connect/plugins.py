@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
+from penstock.connect.record_transforms import sink_transforms
 from penstock.connect.sink import sink_checks, sink_properties
 from penstock.connect.transforms import transform_chain
 from penstock.errors import PenstockError
@@ -40,6 +41,10 @@ def _of_source(config: Config) -> list[Property]:
     return [*transform_chain.definitions(config), *topics.definitions(config)]
 
 
+def _of_tables(config: Config) -> list[Property]:
+    return [*sink_transforms.definitions(config), *sink_properties.definitions(config)]
+
+
 def _of_sink(values: Values, config: Config) -> Iterator[tuple[str, str]]:
     try:
         yield from sink_checks.problems(sink_properties.settings(values, config))
@@ -63,7 +68,7 @@ SINK = Plugin(
     "sink",
     sink_properties.FREE,
     sink_properties.properties,
-    sink_properties.definitions,
+    _of_tables,
     sink_properties.together,
     _of_sink,
 )

@@ -100,7 +100,8 @@ def _of_type(avro: AvroSchema, about: dict[str, Any], depth: int) -> Schema | No
     if kind == "record":
         fields = [(name, _connect(avro, of, optional=False, depth=depth + 1)) for name, of in about["fields"]]
         # A field without a schema has a value, for which no column can be made.
-        return {"type": "struct", "fields": [{**(schema or {"type": ""}), "field": name} for name, schema in fields]}
+        members = [{**(schema or {"type": ""}), "field": name} for name, schema in fields]
+        return {"type": "struct", "fields": members, "name": about.get("connect.name") or about["full_name"]}
     if kind == "array":
         items = _connect(avro, about["items"], optional=False, depth=depth + 1)
         return None if items is None else {"type": "array", "items": items}

@@ -61,6 +61,13 @@ class ConnectRecord:
     key: Part
     value: Part
     headers: tuple[tuple[str, Part], ...] = ()
+    origin: str = ""
+    """The topic that it was read from, if a transform has changed its topic."""
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Where Kafka has it: topic, partition and offset."""
+        return self.origin or self.topic, self.partition, self.offset
 
 
 # JSON, as Kafka Connect's JsonConverter reads it.
@@ -121,6 +128,11 @@ def _reader(schema: Any, depth: int) -> Reader:
         return missing() if value is None else read(value)
 
     return reader
+
+
+def default_of(schema: Schema) -> Any:
+    """The default of a schema that has one; raises NoValue if it is not a value of the schema."""
+    return _reader(schema, 0)(None)
 
 
 def _default(schema: Schema, read: Reader) -> Callable[[], Any]:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock import delays
 from penstock.connect import topics
 from penstock.connect.converters import deserializer
+from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink.sink_properties import settings
 from penstock.connect.sink.sink_tables import keep_offsets, prepare_keyspace
 from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter, Tolerance
@@ -43,6 +44,8 @@ class RecordSink:
     @property
     def target(self) -> tuple[str, str]:
         """The identity of the sink in a checkpoint."""
+        if self.writer.transforms.chooses_topics:
+            return "cql", self.writer.settings.keyspace
         routes = self.writer.settings.routes(self.topic)
         return "cql", ", ".join(route.name for route in routes)
 
@@ -138,6 +141,7 @@ class SinkTask:
             deserializer("value", self.config),
             tolerance(self.values),
             self._letters(),
+            chain(self.config),
         )
 
     def _letters(self) -> DeadLetterTopic | None:

@@ -244,9 +244,6 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     for side in ("key.converter", "value.converter"):
         if (values[side] or "").endswith(UNREADABLE):
             yield side, "a sink does not read Protobuf; it reads JSON, Avro, JSON Schema and strings"
-    if config.get("transforms"):
-        hint = "map their fields with topic.<topic>.<keyspace>.<table>.mapping"
-        yield "transforms", f"a sink's records are not transformed; {hint}"
     for topic, keyspace, table in _tables(config):
         yield from _of_query(f"topic.{topic}.{keyspace}.{table}.", values)
 
