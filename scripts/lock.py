@@ -42,11 +42,12 @@ WANTED: dict[str, tuple[list[str], bool]] = {
         ],
         False,
     ),
-    # Kafka Connect's own transforms, which tests compare with ours; their dependencies are in "kafka".
+    # The transforms of Kafka Connect and Debezium, which tests compare with ours; "kafka" has their other dependencies.
     "kafka-connect": (
         [
             *(f"org.apache.kafka:connect-{name}:4.3.1" for name in ("transforms", "api", "json")),
             "com.fasterxml.jackson.module:jackson-module-blackbird:2.21.2",
+            *(f"io.debezium:debezium-{name}:3.2.4.Final" for name in ("core", "api", "common")),
         ],
         False,
     ),

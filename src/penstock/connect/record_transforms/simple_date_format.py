@@ -1,7 +1,7 @@
 """Java's SimpleDateFormat in UTC, with English names: writes times, and reads them as leniently as Java does.
 
-Reading is not strict: numbers may have fewer or more digits where no other number follows, the 32nd of a month is in the
-next one, and text after the time is ignored. Days before 15 October 1582 are those of the Julian calendar.
+Reading is not strict: numbers may have fewer or more digits where no other number follows, the 32nd of a month is in
+the next one, and text after the time is ignored. Days before 15 October 1582 are those of the Julian calendar.
 """
 
 from __future__ import annotations

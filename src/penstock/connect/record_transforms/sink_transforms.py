@@ -31,6 +31,13 @@ _DOCS = {
     "timestamp.field": "The field for the record's timestamp.",
     "topic.format": "The new topic, with ${topic} for the old one and ${timestamp} for the record's time.",
     "drop.fields.header.name": "A header that lists fields to drop.",
+    "delete.handling.mode": "Deprecated; use delete.tombstone.handling.mode. none (default): a record without a value. "
+    "drop: deletes are dropped. rewrite: the row before with __deleted = true.",
+    "drop.tombstones": "Deprecated; use delete.tombstone.handling.mode. Drop the tombstones after deletes.",
+}
+_DEFAULTS = {
+    # As in Debezium 3, which has no other options: a sink shall not lose deletes. Its predecessor dropped them.
+    "delete.handling.mode": "none",
 }
 _REPLACEMENTS = {
     "RegexRouter": ("regex", "replacement"),
@@ -41,7 +48,13 @@ _REPLACEMENTS = {
 
 def _of_records(kind: Plugin[Any], make: Callable[[Values], Any]) -> Plugin[Any]:
     options = (
-        replace(one, check=_CHECKS.get(one.name, one.check), doc=_DOCS.get(one.name, one.doc)) for one in kind.options
+        replace(
+            one,
+            check=_CHECKS.get(one.name, one.check),
+            default=_DEFAULTS.get(one.name, one.default),
+            doc=_DOCS.get(one.name, one.doc),
+        )
+        for one in kind.options
     )
     return replace(kind, options=tuple(options), make=make, problem=lambda values: _problem(kind, values))
 
