@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from decimal import Decimal
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 from smt_chains import DEBEZIUM, KAFKA, SCYLLA, config_of
 
+from penstock.codec.avro_value import AvroSchema
 from penstock.connect.definition import read_all
 from penstock.connect.record_transforms import java_regex
 from penstock.connect.record_transforms.simple_date_format import DateFormat
 from penstock.connect.record_transforms.sink_transforms import OF_SINKS, chain, definitions
+from penstock.connect.sink.avro_data import _connect
 from penstock.connect.sink.connect_data import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp
 from penstock.connect.transforms.transform_chain import OF_SOURCES
 
@@ -205,7 +208,7 @@ def test_topics_are_routed_and_keep_where_they_are_from() -> None:
     assert made and made.topic == "shop_t.197001" and made.place == ("shop.t", 3, 77)
     with pytest.raises(NoValue, match="has no timestamp"):
         applied(record(plain(), millis=None), steps[1])
-    with pytest.raises(NoValue, match="which is no name of a topic"):
+    with pytest.raises(NoValue, match="'a b' is no name of a topic"):
         applied(record(plain()), kafka("RegexRouter", regex=".*", replacement="a b"))
 
 
@@ -269,6 +272,18 @@ def test_a_delete_without_its_row_has_the_columns_of_its_key(schema: bool) -> No
     assert applied(event("t", None, None, schema=schema), {"type": EXTRACT, MODE: "rewrite"}) is None
 
 
+def test_deleted_ranges_have_no_row() -> None:
+    given = event("d", None, None, schema=False)
+    ranged = record(Part(None, {**given.value.value, "range": {"from": 1}}), given.key)
+    assert applied(given, {"type": EXTRACT}) is not None and applied(ranged, {"type": EXTRACT}) is None
+
+
+def test_a_header_may_have_the_name_of_a_field() -> None:
+    step = {"type": EXTRACT, "add.fields": "op:x", "add.headers": "source.ts_ms:x"}
+    made = applied(event("c", None, {"id": 1, "name": "a"}, schema=True), step)
+    assert made and made.value.value["__x"] == "c" and made.headers[0][1].value == 7
+
+
 @pytest.mark.parametrize("schema", [True, False])
 def test_fields_of_events_are_added_and_choose_topics(schema: bool) -> None:
     step = {
@@ -294,6 +309,14 @@ def test_a_header_names_columns_to_drop() -> None:
     strict = {**step, "drop.fields.keep.schema.compatible": "false", "drop.fields.from.key": "true"}
     made = applied(named, strict)
     assert made and made.value.value == {} and made.key.value == {}
+
+
+def test_events_in_avro_have_the_name_of_their_record() -> None:
+    field = {"name": "op", "type": "string"}
+    avro = AvroSchema.of(json.dumps({"type": "record", "name": "Envelope", "namespace": "shop.t", "fields": [field]}))
+    schema = _connect(avro, avro.root, optional=False)
+    assert schema and schema["name"] == "shop.t.Envelope"
+    assert applied(record(Part(schema, {"op": "t"})), {"type": EXTRACT}) is None
 
 
 def test_documents_and_other_records_stay_as_they_are() -> None:

@@ -152,7 +152,7 @@ def test_topics_are_replaced_as_by_java(kafka: KafkaTransforms) -> None:
 
 # Debezium's events.
 
-ROW = {"type": "struct", "optional": True, "name": "shop.t.Value", "fields": [
+ROW: dict[str, Any] = {"type": "struct", "optional": True, "name": "shop.t.Value", "fields": [
     {"field": "id", "type": "int32", "optional": False}, {"field": "name", "type": "string", "optional": True},
 ]}  # fmt: skip
 SOURCE = {"type": "struct", "optional": False, "name": "source", "fields": [

@@ -27,7 +27,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(_translated(pattern)), re.ASCII)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{error}, of what Java and Python both have") from None
+        raise ValueError(f"{error}; a sink takes what the expressions of Java and of Python share") from None
 
 
 def problem(pattern: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +54,6 @@ PREDICATES: dict[str, Callable[[Values], record_routing.Test]] = {
     f"{KAFKA}predicates.HasHeaderKey": record_routing.has_header_key,
     f"{KAFKA}predicates.RecordIsTombstone": record_routing.record_is_tombstone,
 }
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class OfClass(NamedTuple):
@@ -108,8 +106,6 @@ class RecordChain:
                 if changed is None:
                     return None
                 record = changed
-            if record.origin and not _TOPIC.fullmatch(record.topic):
-                raise NoValue(f"its transforms give it the topic {record.topic[:80]!r}, which is no name of a topic")
             return record
 
         return chain

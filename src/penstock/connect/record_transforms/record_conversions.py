@@ -194,7 +194,7 @@ def _converter(values: Values) -> Callable[[Any], Any]:
     def millis(value: Any) -> int:
         if isinstance(value, Date | TimeOfDay | Timestamp):
             return _millis(value)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and _limited(value) == value:
             return _of_unit(value, precision)
         if isinstance(value, str):
             if form is None:

@@ -7,7 +7,6 @@ take values out of structs, and make structs of values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -245,9 +244,9 @@ def value_to_key(values: Values) -> Step:
             )
         if schema is None:
             row = object_of(value)
-            return replace(record, key=Part(None, {name: row.get(name) for name in names}))
+            return record._replace(key=Part(None, {name: row.get(name) for name in names}))
         made, key = plans(schema)
-        return replace(record, key=Part(made, key(value)))
+        return record._replace(key=Part(made, key(value)))
 
     return step
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,11 +25,15 @@ from penstock.connect.record_transforms.simple_date_format import DateFormat
 from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part
 from penstock.connect.sink.record_readers import header
 
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 Test = Callable[[ConnectRecord], bool]
 
 
 def routed(record: ConnectRecord, topic: str) -> ConnectRecord:
-    return replace(record, topic=topic, origin=record.origin or record.topic)
+    """The record with another topic, which may come from its values; raises NoValue if that cannot be one."""
+    if not _TOPIC.fullmatch(topic):
+        raise NoValue(f"{topic[:80]!r} is no name of a topic")
+    return record._replace(topic=topic, origin=record.origin or record.topic)
 
 
 def regex_router(values: Values) -> Step:
@@ -82,7 +86,7 @@ def by_logical_table_router(values: Values) -> Step:
             key = {**object_of(key), **({added: of_table(record.topic) or record.topic} if added else {})}
         if value is not None and value_schema is not None and is_envelope(value_schema):
             value_schema = schemas.value(value_schema)
-        return routed(replace(record, key=Part(key_schema, key), value=Part(value_schema, value)), topic)
+        return routed(record._replace(key=Part(key_schema, key), value=Part(value_schema, value)), topic)
 
     return step
 
@@ -117,14 +121,14 @@ def is_envelope(schema: Schema) -> bool:
 
 def insert_header(values: Values) -> Step:
     added = ((values["header"], header(values["value.literal"].encode())),)
-    return lambda record: replace(record, headers=record.headers + added)
+    return lambda record: record._replace(headers=record.headers + added)
 
 
 def drop_headers(values: Values) -> Step:
     names = values["headers"]
 
     def step(record: ConnectRecord) -> ConnectRecord:
-        return replace(record, headers=tuple(one for one in record.headers if one[0] not in names))
+        return record._replace(headers=tuple(one for one in record.headers if one[0] not in names))
 
     return step
 
@@ -158,7 +162,7 @@ def header_from(side: Side, values: Values) -> Step:
         else:
             schema, taken = plans(schema)
             left, added = taken(value)
-        return replace(with_part(record, side, Part(schema, left)), headers=(*record.headers, *added))
+        return with_part(record, side, Part(schema, left))._replace(headers=(*record.headers, *added))
 
     return step
 

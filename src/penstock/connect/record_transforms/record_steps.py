@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from penstock.codec.connect_schema import Schema
@@ -45,7 +45,7 @@ def part_of(record: ConnectRecord, side: Side) -> Part:
 
 
 def with_part(record: ConnectRecord, side: Side, part: Part) -> ConnectRecord:
-    return replace(record, key=part) if side == "key" else replace(record, value=part)
+    return record._replace(key=part) if side == "key" else record._replace(value=part)
 
 
 def on_part(side: Side, plain: Change, plan: Callable[[Schema], tuple[Schema, Change]], *, nulls: bool = False) -> Step:

@@ -8,7 +8,7 @@ least the columns of the key.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.codec.connect_schema import Schema
@@ -69,16 +69,17 @@ class _Shape:
 
 def _of_schema(schema: Schema, chosen: UnwrapSettings) -> _Shape:
     envelope = fields_of(schema).schemas
-    places = {
-        each.name: place for each in (*chosen.fields, *chosen.headers) if (place := _place(envelope, each)) is not None
-    }
+    fields, headers = (
+        {each.name: place for each in wanted if (place := _place(envelope, each)) is not None}
+        for wanted in (chosen.fields, chosen.headers)
+    )
     mark = [(DELETED, {"type": "string", "optional": True})] if chosen.rewrite else []
-    added = [(each.name, places[each.name][1]) for each in chosen.fields if each.name in places]
+    added = [(name, own) for name, (_, own) in fields.items()]
     images = {name: envelope[name] for name in ("before", "after") if name in envelope}
     columns = {name: fields_of(image).schemas for name, image in images.items() if image["type"] == "struct"}
     return _Shape(
-        {each.name: places[each.name][0] for each in chosen.fields if each.name in places},
-        {each.name: places[each.name] for each in chosen.headers if each.name in places},
+        {name: path for name, (path, _) in fields.items()},
+        headers,
         images,
         {name: own for name, own in envelope.items() if str(own.get("name")).endswith(".Key")},
         {name: struct_schema([*own.items(), *mark, *added], images[name]) for name, own in columns.items()},
@@ -119,25 +120,27 @@ def _tombstone(record: ConnectRecord, chosen: UnwrapSettings) -> ConnectRecord |
         return None
     deleted = Part({"type": "string", "optional": False}, "d")
     added = ((each.name, deleted) for each in chosen.headers if each.field == "op")
-    return replace(record, headers=(*record.headers, *added))
+    return record._replace(headers=(*record.headers, *added))
 
 
 def _unwrapped(
     record: ConnectRecord, event: dict[str, Any], shape: _Shape, chosen: UnwrapSettings
 ) -> ConnectRecord | None:
     deleted = event.get("op") == "d"
-    if deleted and not (chosen.rewrite or chosen.empty):
+    # A deleted range of ScyllaDB's events has no row.
+    if event.get("range") is not None or (deleted and not (chosen.rewrite or chosen.empty)):
         return None
     row = _before(record, event, shape) if deleted else event.get("after")
     if row is None:
         return None
-    added = ((name, Part(schema, _at(event, path))) for name, (path, schema) in shape.headers.items())
-    record = replace(record, headers=(*record.headers, *added))
+    if shape.headers:
+        added = ((name, Part(schema, _at(event, path))) for name, (path, schema) in shape.headers.items())
+        record = record._replace(headers=(*record.headers, *added))
     if chosen.route:
         record = _routed(record, row, chosen.route)
     if deleted and chosen.empty:
-        return replace(record, value=NOTHING)
-    return replace(record, value=_row(event, row, "before" if deleted else "after", shape, chosen))
+        return record._replace(value=NOTHING)
+    return record._replace(value=_row(event, row, "before" if deleted else "after", shape, chosen))
 
 
 def _before(record: ConnectRecord, event: dict[str, Any], shape: _Shape) -> dict[str, Any]:
@@ -191,7 +194,7 @@ def _without_dropped(record: ConnectRecord, values: Values) -> ConnectRecord:
         return record
     names, compatible = {name for name in found if isinstance(name, str)}, values["drop.fields.keep.schema.compatible"]
     key = _left(record.key, names, compatible) if values["drop.fields.from.key"] else record.key
-    return replace(record, key=key, value=_left(record.value, names, compatible))
+    return record._replace(key=key, value=_left(record.value, names, compatible))
 
 
 def _left(part: Part, names: set[str], compatible: bool) -> Part:
@@ -222,7 +225,7 @@ def scylla_extract_new_record_state(values: Values) -> Step:
         made = extract(record)
         if made is None or not isinstance(made.value.value, dict) or is_event(made.value):
             return made
-        return replace(made, value=_of_cells(made.value, rows))
+        return made._replace(value=_of_cells(made.value, rows))
 
     return step
 
@@ -241,7 +244,7 @@ def scylla_flatten_columns(values: Values) -> Step:
             for name in ("before", "after")
             if isinstance(event.get(name), dict)
         }
-        return replace(record, value=Part(None if schema is None else events(schema), {**event, **made}))
+        return record._replace(value=Part(None if schema is None else events(schema), {**event, **made}))
 
     return step
 

@@ -12,7 +12,6 @@ import binascii
 import json
 import struct
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ class Timestamp(int):
 
 
 class NoValue(ValueError):
-    """Bytes that are no value of a converter's format, or a value that does not fit its schema."""
+    """Bytes that are no value of a converter's format, a value that does not fit its schema or a transform."""
 
 
 class Part(NamedTuple):
@@ -50,8 +49,7 @@ class Part(NamedTuple):
 NOTHING = Part(None, None)
 
 
-@dataclass(frozen=True)
-class ConnectRecord:
+class ConnectRecord(NamedTuple):
     """A record, with its time in milliseconds since 1970; None if Kafka has none."""
 
     topic: str
