@@ -205,7 +205,7 @@ def test_events_of_debezium_become_what_its_own_transforms_make_of_them(kafka: K
 
 
 @pytest.mark.slow
-@settings(max_examples=10_000, deadline=None, derandomize=True, database=None)
+@settings(max_examples=3000, deadline=None, derandomize=True, database=None)
 @given(CHAINS, RECORDS)
 def test_many_records_are_transformed_as_by_kafka_connect(kafka: KafkaTransforms, chosen: Any, record: Given) -> None:
     compare(kafka, chosen, record)

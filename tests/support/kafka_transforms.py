@@ -14,8 +14,8 @@ from typing import IO, Any, NamedTuple
 
 from waiting import PATIENCE
 
-from penstock.connect.record_transforms.java_numbers import single
-from penstock.connect.sink.connect_data import _reader
+from penstock.connect.record_transforms.java_numbers import narrowed, single
+from penstock.connect.sink.connect_data import Date, _reader
 from penstock.local import jars, java
 
 SOURCE = Path(__file__).parent / "KafkaTransforms.java"
@@ -137,4 +137,6 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, float) and (isinstance(other, float) or other in ("NaN", "Infinity", "-Infinity")):
         number = float(other)
         return one == number or one == single(number) or (math.isnan(one) and math.isnan(number))
-    return type(one) is type(other) and bool(one == other)
+    # JsonConverter cuts the days of a date to 32 bits.
+    near = narrowed(one, 32) if isinstance(one, Date) else one
+    return near == other and type(one) is type(other)
