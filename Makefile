@@ -42,7 +42,7 @@ setup: .venv/fetched .venv/compiled $(PLUGIN)
 	@touch $@
 
 .venv/fetched: .venv/fetched-for-demo
-	$(FETCH) kafka-tools registry
+	$(FETCH) kafka-tools kafka-connect registry
 	@touch $@
 
 .venv/compiled: .venv/compiled-for-demo .venv/fetched-for-demo

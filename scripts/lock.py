@@ -42,6 +42,15 @@ WANTED: dict[str, tuple[list[str], bool]] = {
         ],
         False,
     ),
+    # The transforms of Kafka Connect and Debezium, which tests compare with ours; "kafka" has their other dependencies.
+    "kafka-connect": (
+        [
+            *(f"org.apache.kafka:connect-{name}:4.3.1" for name in ("transforms", "api", "json")),
+            "com.fasterxml.jackson.module:jackson-module-blackbird:2.21.2",
+            *(f"io.debezium:debezium-{name}:3.2.4.Final" for name in ("core", "api", "common")),
+        ],
+        False,
+    ),
     # The registry is one archive with all its jars.
     "registry": (["io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all"], False),
     # The driver of Spark's JDBC writer, the peer of `postgres.sink` in benchmarks.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -464,5 +463,5 @@ def test_an_own_statement_gets_the_mapped_values_and_leaves_out_nulls() -> None:
     writer._queries["Q"] = [("i", parse_type("int", {})), ("v", parse_type("date", {}))]
     written = (({"v": "9.3.2018"}, of("date", "2018-03-09")), ({"v": None}, UNSET_VALUE), (None, UNSET_VALUE))
     for offset, (value, wanted) in enumerate(written):
-        (one,) = writer.writes(replace(record({"id": 1}, value), offset=offset))
+        (one,) = writer.writes(record({"id": 1}, value)._replace(offset=offset))
         assert one.statement == ("Q", [of("int", 1), wanted])

@@ -31,6 +31,7 @@ from waiting import PATIENCE, until
 
 from penstock.connect.checks import check
 from penstock.connect.providers import Provided
+from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink import sink_properties
 from penstock.connect.sink.connect_data import ConnectRecord, Part
 from penstock.connect.sink.record_readers import JsonBytes, RawRecord
@@ -178,6 +179,71 @@ def test_a_bad_record_ends_the_task_and_says_which_or_becomes_a_dead_letter(
     assert "is not JSON" in headers["__connect.errors.exception.message"]
 
 
+def test_transforms_change_records_and_choose_their_tables(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
+) -> None:
+    keyspace, letters, table = config["scylladb.keyspace"], f"{topic}-dead", f"rows-{topic}"
+    transforms = {
+        "transforms": "row,key,table",
+        "transforms.row.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
+        "transforms.row.field": "row",
+        "transforms.key.type": "org.apache.kafka.connect.transforms.ValueToKey",
+        "transforms.key.fields": "id",
+        "transforms.table.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.table.regex": "(?<name>.*)",
+        "transforms.table.replacement": "rows-${name}",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    producer = Producer({"bootstrap.servers": services.kafka})
+
+    def send(schema: dict[str, Any], payload: Any) -> None:
+        producer.produce(topic, json.dumps({"schema": schema, "payload": payload}), partition=0)
+        producer.flush()
+
+    nested = {"type": "struct", "fields": [{**VALUE, "field": "row"}]}
+    send(nested, {"row": {"id": 1, "name": "first"}})
+    send(VALUE, {"id": 2, "name": "no row"})
+    send(nested, {"row": {"id": 3, "name": "third"}})
+    connect.create_connector({"name": named, "config": config | transforms})
+    until(lambda: rows(cql, keyspace, table) == {1: "first", 3: "third"}, "rows")
+    (letter,) = until(lambda: messages(services.kafka, letters, 1), "dead letter")
+    headers = {name.removeprefix("__connect.errors."): value.decode() for name, value in letter.headers()}
+    assert (headers["topic"], headers["offset"], headers["stage"]) == (topic, "1", "TRANSFORMATION")
+    assert "the transform row (org.apache.kafka" in headers["exception.message"]
+    assert "it has no field row; it has id, name" in headers["exception.message"]
+
+
+def test_events_of_debezium_become_rows_and_deletes(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
+) -> None:
+    keyspace = config["scylladb.keyspace"]
+    image = {**VALUE, "name": "shop.orders.Value"}
+    fields = [{**image, "field": "before"}, {**image, "field": "after"}, {**NAME, "field": "op"}]
+    event = {"type": "struct", "fields": fields, "name": "shop.orders.Envelope"}
+    producer = Producer({"bootstrap.servers": services.kafka})
+
+    def send(id: int, op: str, before: Any, after: Any) -> None:
+        key = json.dumps({"schema": KEY, "payload": {"id": id}})
+        body = {"schema": event, "payload": {"before": before, "after": after, "op": op}}
+        producer.produce(topic, json.dumps(body), key=key)
+        if op == "d":
+            producer.produce(topic, None, key=key)
+        producer.flush()
+
+    first, other = {"id": 1, "name": "first"}, {"id": 1, "name": "other"}
+    send(1, "c", None, first)
+    send(2, "r", None, {"id": 2, "name": "second"})
+    unwrap = {"transforms": "row", "transforms.row.type": "io.debezium.transforms.ExtractNewRecordState"}
+    connect.create_connector({"name": named, "config": config | unwrap})
+    until(lambda: rows(cql, keyspace, topic) == {1: "first", 2: "second"}, "rows")
+    send(1, "u", first, other)
+    send(2, "d", {"id": 2, "name": "second"}, None)
+    until(lambda: rows(cql, keyspace, topic) == {1: "other"}, "changed rows")
+
+
 def test_positions_are_set_and_removed_while_a_connector_is_stopped(
     connect: KafkaConnect, cql: Any, config: dict[str, str], named: str, send: Send, topic: str
 ) -> None:
@@ -203,11 +269,12 @@ def test_wrong_configurations_name_their_property(connect: KafkaConnect, config:
         "topic.orders.ks.t.mapping": "id=key.id,id=value.id",
         "topic.orders.ks.t.ttlSeconds": "long",
         "value.converter.schema.registry.url": "nowhere",
-        "transforms": "a",
+        "transforms.a.type": "Nothing",
     }
     config["value.converter"] = "io.confluent.connect.protobuf.ProtobufConverter"
     url = f"{connect.url}/connector-plugins/{CLASS}/config/validate"
-    found = requests.put(url, json={"name": "x"} | config | wrong, timeout=PATIENCE).json()
+    given = {"name": "x", "transforms": "a"} | config | wrong
+    found = requests.put(url, json=given, timeout=PATIENCE).json()
     errors = {one["value"]["name"]: one["value"]["errors"] for one in found["configs"] if one["value"]["errors"]}
     assert set(errors) == set(wrong)
     assert "column id occurs twice" in errors["topic.orders.ks.t.mapping"][0]
@@ -454,6 +521,35 @@ def test_a_batch_that_is_written_again_leaves_lists_as_they_are(cql: Any, servic
     for again in (False, True, True):
         assert RecordWriter(settings, RequestLimits(), again).write(records) == []
         assert sorted(cql.execute(f"SELECT id, l, v FROM {keyspace}.lists")) == [(1, [3], 2), (2, None, 3)]
+
+
+def test_records_whose_key_was_changed_are_written_in_their_order(cql: Any, services: Services, keyspace: str) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.ordered (id int PRIMARY KEY, v int)")
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "a,b",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+        "transforms": "key,table",
+        "transforms.key.type": "ValueToKey",
+        "transforms.key.fields": "id",
+        "transforms.table.type": "RegexRouter",
+        "transforms.table.regex": ".*",
+        "transforms.table.replacement": "ordered",
+    }
+    change = chain(config).start()
+    given = [
+        ConnectRecord(topic, 0, n, 1000, Part(None, n), Part(None, {"id": 1, "v": 9 - n}))
+        for n, topic in enumerate("aabb")
+    ]
+    records = [made for one in given if (made := change(one)) is not None]
+    writer = RecordWriter(settings_of(config), RequestLimits())
+    assert writer.write(records) == []
+    assert writer.write(records[2:]) == []  # they are read again
+    (found,) = cql.execute(f"SELECT v, writetime(v) FROM {keyspace}.ordered")
+    assert tuple(found) == (6, 1_000_003)
 
 
 def test_a_value_that_the_database_refuses_is_told_apart_from_the_others(

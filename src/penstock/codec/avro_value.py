@@ -93,7 +93,8 @@ def _named(schema: dict[str, Any], space: str, names: dict[str, Any], depth: int
         raise NotAvro("a record, enum or fixed in the schema has no name")
     space = name.rpartition(".")[0] or str(schema.get("namespace", space) or "")
     full = name if "." in name or not space else f"{space}.{name}"
-    made: dict[str, Any] = {**schema, "type": "record" if schema["type"] == "error" else schema["type"]}
+    kind = "record" if schema["type"] == "error" else schema["type"]
+    made: dict[str, Any] = {**schema, "type": kind, "full_name": full}
     names[full] = made
     if made["type"] == "record":
         fields = _list(schema, "fields")

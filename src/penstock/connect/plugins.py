@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
+from penstock.connect.record_transforms import sink_transforms
 from penstock.connect.sink import datastax_properties, sink_checks, sink_properties
 from penstock.connect.sink.sink_properties import PropertyNames, SinkSettings
 from penstock.connect.transforms import transform_chain
@@ -42,6 +43,14 @@ def _of_source(config: Config) -> list[Property]:
     return [*transform_chain.definitions(config), *topics.definitions(config)]
 
 
+def _of_tables(config: Config) -> list[Property]:
+    return [*sink_transforms.definitions(config), *sink_properties.definitions(config)]
+
+
+def _of_mapped_tables(config: Config) -> list[Property]:
+    return [*sink_transforms.definitions(config), *datastax_properties.definitions(config)]
+
+
 def _of_sink(settings: Callable[[Values, Config], SinkSettings], names: PropertyNames) -> Callable[..., Problems]:
     def problems(values: Values, config: Config) -> Iterator[tuple[str, str]]:
         try:
@@ -68,7 +77,7 @@ SINK = Plugin(
     "sink",
     sink_properties.FREE,
     sink_properties.properties,
-    sink_properties.definitions,
+    _of_tables,
     sink_properties.together,
     _of_sink(sink_properties.settings, sink_properties.NAMES),
     sink_properties.settings,
@@ -79,7 +88,7 @@ DATASTAX_SINK = Plugin(
     "sink",
     datastax_properties.FREE,
     datastax_properties.properties,
-    datastax_properties.definitions,
+    _of_mapped_tables,
     datastax_properties.together,
     _of_sink(datastax_properties.settings, datastax_properties.NAMES),
     datastax_properties.settings,

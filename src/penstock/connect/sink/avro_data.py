@@ -126,12 +126,7 @@ class _Schemas:
         fields = [(name, self.of(given, optional=False, depth=depth)) for name, given in about["fields"]]
         # A field without a schema has a value, for which no column can be made.
         members = [{**(schema or {"type": ""}), "field": name} for name, schema in fields]
-        return {"type": "struct", "name": _record_name(about), "fields": members}
-
-
-def _record_name(about: dict[str, Any]) -> str:
-    name, space = about["name"], about.get("namespace")
-    return str(about.get("connect.name") or (f"{space}.{name}" if space and "." not in name else name))
+        return {"type": "struct", "name": about.get("connect.name") or about["full_name"], "fields": members}
 
 
 def _logical_name(about: dict[str, Any]) -> str:

@@ -12,7 +12,6 @@ import binascii
 import json
 import struct
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -41,7 +40,7 @@ class Timestamp(int):
 
 
 class NoValue(ValueError):
-    """Bytes that are no value of a converter's format, or a value that does not fit its schema."""
+    """Bytes that are no value of a converter's format, a value that does not fit its schema or a transform."""
 
 
 class Part(NamedTuple):
@@ -54,8 +53,7 @@ class Part(NamedTuple):
 NOTHING = Part(None, None)
 
 
-@dataclass(frozen=True)
-class ConnectRecord:
+class ConnectRecord(NamedTuple):
     """A record, with its time in milliseconds since 1970; None if Kafka has none."""
 
     topic: str
@@ -65,6 +63,13 @@ class ConnectRecord:
     key: Part
     value: Part
     headers: tuple[tuple[str, Part], ...] = ()
+    origin: str = ""
+    """The topic that it was read from, if a transform has changed its topic."""
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Where Kafka has it: topic, partition and offset."""
+        return self.origin or self.topic, self.partition, self.offset
 
 
 # JSON, as Kafka Connect's JsonConverter reads it.
@@ -125,6 +130,11 @@ def _reader(schema: Any, depth: int) -> Reader:
         return missing() if value is None else read(value)
 
     return reader
+
+
+def default_of(schema: Schema) -> Any:
+    """The default of a schema that has one; raises NoValue if it is not a value of the schema."""
+    return _reader(schema, 0)(None)
 
 
 def _default(schema: Schema, read: Reader) -> Callable[[], Any]:

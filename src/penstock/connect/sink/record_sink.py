@@ -15,6 +15,7 @@ from penstock import delays
 from penstock.connect import topics
 from penstock.connect.converters import deserializer
 from penstock.connect.plugins import plugin_of
+from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink.sink_tables import keep_offsets, prepare_keyspace
 from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter
 from penstock.database.requests import RequestLimits
@@ -44,7 +45,10 @@ class RecordSink:
     @property
     def target(self) -> tuple[str, str]:
         """The identity of the sink in a checkpoint."""
-        routes = self.writer.settings.routes(self.topic)
+        settings = self.writer.settings
+        if self.writer.transforms.chooses_topics and settings.default is not None:
+            return "cql", settings.keyspace
+        routes = settings.given if self.writer.transforms.chooses_topics else settings.routes(self.topic)
         return "cql", ", ".join(route.name for route in routes)
 
     def records(self, frame: DataFrame) -> DataFrame:
@@ -139,6 +143,7 @@ class SinkTask:
             deserializer("key", self.config),
             deserializer("value", self.config),
             self._letters(),
+            chain(self.config),
         )
 
     def _letters(self) -> DeadLetterTopic | None:

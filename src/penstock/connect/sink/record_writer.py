@@ -47,6 +47,8 @@ class Bad(NamedTuple):
 
     record: ConnectRecord
     reason: str
+    stage: str = "TASK_PUT"
+    """Kafka Connect's name of what the record does not get through."""
     refused: bool = False
 
 
@@ -70,8 +72,7 @@ class Written(NamedTuple):
 
     micros: int
     millis: int
-    place: tuple[str, int]
-    offset: int
+    place: tuple[str, int, int]
 
 
 BEFORE = -(1 << 62)
@@ -352,11 +353,11 @@ class RecordWriter:
 
     def _is_repeated(self, record: ConnectRecord, row: tuple[Any, ...]) -> bool:
         """Whether the record, or a later one of its partition, was the last to be written to this row."""
-        last, place = self._rows.get(row), (record.topic, record.partition)
-        if last is not None and last.place == place and last.offset >= record.offset:
+        last, place = self._rows.get(row), record.place
+        if last is not None and last.place[:2] == place[:2] and last.place >= place:
             return True
         micros, millis = (BEFORE, BEFORE) if last is None else last[:2]
-        self._rows[row] = Written(micros, millis, place, record.offset)
+        self._rows[row] = Written(micros, millis, place)
         return False
 
     # Own statements.
@@ -364,7 +365,7 @@ class RecordWriter:
     def _query(self, record: ConnectRecord, route: Route) -> Write | None:
         """The route's own statement, with the mapped values in its markers."""
         assert route.mapping, "checked with the configuration"
-        if self._is_repeated(record, (route.name, record.topic, record.partition, record.offset)):
+        if self._is_repeated(record, (route.name, *record.place)):
             return None
         values = {name: source.of(record) for name, source in columns(route.mapping)}
         bound = []

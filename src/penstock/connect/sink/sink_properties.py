@@ -347,9 +347,6 @@ def of_any_sink(values: Mapping[str, Any], config: Mapping[str, str]) -> Problem
                 side,
                 f"reading Protobuf needs a compiler of its schemas, on the workers too; run: {install('protobuf')}",
             )
-    if config.get("transforms"):
-        hint = "map their fields with topic.<topic>.<keyspace>.<table>.mapping"
-        yield "transforms", f"a sink's records are not transformed; {hint}"
 
 
 def of_query(prefix: str, values: Mapping[str, Any], deletes_by_default: bool) -> Problems:

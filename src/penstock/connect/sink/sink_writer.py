@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -11,6 +11,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from penstock import delays
+from penstock.connect.record_transforms.record_chain import RecordChain
+from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
 from penstock.connect.sink.record_readers import Deserializer, RawRecord, header
 from penstock.connect.sink.record_writer import Bad, RecordWriter
@@ -30,7 +32,6 @@ CONTEXT = "__connect.errors."
 
 def decoded(records: Iterable[RawRecord], key: Deserializer, value: Deserializer) -> Iterator[ConnectRecord | Bad]:
     """The records as their converters read them, or why one cannot be read."""
-    semantic = SemanticTypes()
     for raw in records:
         headers = tuple((name, header(data)) for name, data in raw.headers)
         side = "key"
@@ -39,9 +40,35 @@ def decoded(records: Iterable[RawRecord], key: Deserializer, value: Deserializer
             side = "value"
             of_value = value(raw.value)
         except NoValue as error:
-            yield Bad(ConnectRecord(*raw[:4], NOTHING, NOTHING, headers), f"its {side} cannot be read: {error}")
+            unread = ConnectRecord(*raw[:4], NOTHING, NOTHING, headers)
+            yield Bad(unread, f"its {side} cannot be read: {error}", f"{side.upper()}_CONVERTER")
         else:
-            yield ConnectRecord(*raw[:4], semantic(of_key), semantic(of_value), headers)
+            yield ConnectRecord(*raw[:4], of_key, of_value, headers)
+
+
+def transformed(records: Iterable[ConnectRecord | Bad], change: Step) -> Iterator[ConnectRecord | Bad]:
+    """The records as the transforms change them, without those that they drop."""
+    for record in records:
+        if isinstance(record, Bad):
+            yield record
+            continue
+        try:
+            changed = change(record)
+        except NoValue as error:
+            yield Bad(record, str(error), "TRANSFORMATION")
+        else:
+            if changed is not None:
+                yield changed
+
+
+def meant(records: Iterable[ConnectRecord | Bad], meaning: SemanticTypes) -> Iterator[ConnectRecord | Bad]:
+    """The records with values of the types that their schemas name."""
+    for record in records:
+        if not isinstance(record, Bad):
+            key, value = meaning(record.key), meaning(record.value)
+            if key is not record.key or value is not record.value:
+                record = record._replace(key=key, value=value)
+        yield record
 
 
 @dataclass(frozen=True)
@@ -54,18 +81,18 @@ class DeadLetterTopic:
     context: bool
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def send(self, letters: Sequence[tuple[RawRecord, str]]) -> None:
+    def send(self, letters: Sequence[tuple[RawRecord, Bad]]) -> None:
         """Write the records, and wait for the brokers."""
         security = Security.of(self.security)
         with BlockingProducer(self.servers, tls=security.tls(), authenticate=security.authenticate()) as producer:
             sent = [
-                producer.send(self.topic, raw.value, key=raw.key, headers=self._headers(raw, reason))
-                for raw, reason in letters
+                producer.send(self.topic, raw.value, key=raw.key, headers=self._headers(raw, bad))
+                for raw, bad in letters
             ]
             for each in sent:
                 each.result()
 
-    def _headers(self, raw: RawRecord, reason: str) -> list[tuple[str, bytes | None]]:
+    def _headers(self, raw: RawRecord, bad: Bad) -> list[tuple[str, bytes | None]]:
         if not self.context:
             return [*raw.headers]
         told = {
@@ -73,9 +100,9 @@ class DeadLetterTopic:
             "partition": raw.partition,
             "offset": raw.offset,
             "connector.name": self.connector,
-            "stage": "TASK_PUT",
+            "stage": bad.stage,
             "exception.class.name": "org.apache.kafka.connect.errors.DataException",
-            "exception.message": reason,
+            "exception.message": bad.reason,
         }
         return [*raw.headers, *((CONTEXT + name, str(value).encode()) for name, value in told.items())]
 
@@ -88,6 +115,7 @@ class SinkWriter:
     key: Deserializer
     value: Deserializer
     letters: DeadLetterTopic | None = None
+    transforms: RecordChain = field(default_factory=RecordChain)
     patience: timedelta = RequestLimits.patience
     again: bool = False
     """Whether the batch may have been written before, in part or whole."""
@@ -99,16 +127,21 @@ class SinkWriter:
         again = self.again or (task is not None and task.attemptNumber() > 0)
         limits = RequestLimits(self.settings.in_flight, timeout, self.patience)
         writer = RecordWriter(self.settings, limits, again)
+        read = self._reader()
         for batch in batches:
             batch, events = delays.split(batch)
             raw = list(raw_records(batch))
-            self._write(writer, raw)
+            self._write(writer, read(raw), raw)
             size += sum(len(data) for one in raw for data in (one.key, one.value) if data)
             written.acknowledged(batch.num_rows, events)
         yield written.counts(bytes=size).batch()
 
-    def _write(self, writer: RecordWriter, raw: Sequence[RawRecord]) -> None:
-        found = list(decoded(raw, self.key, self.value))
+    def _reader(self) -> Callable[[Sequence[RawRecord]], list[ConnectRecord | Bad]]:
+        """Reads records: by their converters, then the transforms, then what their schemas' names mean."""
+        change, meaning = self.transforms.start(), SemanticTypes()
+        return lambda raw: list(meant(transformed(decoded(raw, self.key, self.value), change), meaning))
+
+    def _write(self, writer: RecordWriter, found: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> None:
         tolerance = self.settings.tolerance
         fails = tolerance in ("fail", "driver")
         first = next((number for number, one in enumerate(found) if isinstance(one, Bad)), len(found))
@@ -121,10 +154,10 @@ class SinkWriter:
         self._left_out(raw, bad)
 
     def _failure(self, bad: Bad) -> PenstockError:
-        at = bad.record
+        topic, partition, offset = bad.record.place
         return PenstockError(
             f"a record cannot be written: {bad.reason}",
-            where=f"topic {at.topic}, partition {at.partition}, offset {at.offset}",
+            where=f"topic {topic}, partition {partition}, offset {offset}",
             next="correct the table or the configuration; or set errors.tolerance=all, and "
             "errors.deadletterqueue.topic.name to keep such records",
         )
@@ -133,12 +166,10 @@ class SinkWriter:
         """Tell of the records that are not written, and keep them as dead letters."""
         if self.settings.tolerance != "ignore":
             for one in bad:
-                at = one.record
-                log.warning("left out %s, %d, offset %d: %s", at.topic, at.partition, at.offset, one.reason)
+                log.warning("left out %s, %d, offset %d: %s", *one.record.place, one.reason)
         if self.letters is not None and bad:
             places = {(one.topic, one.partition, one.offset): one for one in raw}
-            given = [(places[one.record.topic, one.record.partition, one.record.offset], one.reason) for one in bad]
-            self.letters.send(given)
+            self.letters.send([(places[one.record.place], one) for one in bad])
 
 
 def raw_records(batch: pa.RecordBatch) -> Iterator[RawRecord]:

@@ -36,7 +36,7 @@ LOGICAL = (DATE, TIME, TIMESTAMP)
 TARGETS = ("string", "unix", "Date", "Time", "Timestamp")
 PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 # Units per millisecond.
-_IN_A_MILLISECOND = {"microseconds": 1000, "nanoseconds": 1_000_000}
+IN_A_MILLISECOND = {"microseconds": 1000, "nanoseconds": 1_000_000}
 # Letters with the same meaning in SimpleDateFormat and in Spark's patterns, and their largest number in a row.
 _LETTERS = {"G": 3, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "E": 4, "a": 1, "z": 4, "Z": 3, "X": 3}
 _LETTERS |= dict.fromkeys("HhkKms", 2)
@@ -96,7 +96,7 @@ def _millis_of(part: RecordPart) -> Column:
 # Cast: converts fields, or whole keys and values, to another primitive type.
 
 
-def _spec(items: list[str]) -> dict[str, str]:
+def cast_types(items: list[str]) -> dict[str, str]:
     """The new types by field; the name of the whole value is empty."""
     pairs = [item.rpartition(":") for item in items]
     return {name.strip(): TYPES[kind.strip().lower()] for name, _, kind in pairs}
@@ -117,7 +117,7 @@ def _wrong_spec(items: list[str]) -> str | None:
 
 
 def _cast_part(part: RecordPart, values: Values) -> RecordPart:
-    wanted = _spec(values["spec"])
+    wanted = cast_types(values["spec"])
     if "" in wanted:
         return _cast(part, wanted[""], "the whole record")
     return each_field(
@@ -216,7 +216,7 @@ def _millis(part: RecordPart, values: Values) -> Column:
         precision = values["unix.precision"]
         if precision == "seconds":
             return part.payload * 1000
-        return _divided(part.payload, _IN_A_MILLISECOND.get(precision, 1))
+        return _divided(part.payload, IN_A_MILLISECOND.get(precision, 1))
     if kind == "string" and values["format"]:
         return _parsed(part.payload, values["format"])
     raise PenstockError(
@@ -242,7 +242,7 @@ def _parsed(text: Column, pattern: str) -> Column:
 def _unix(millis: Column, precision: str) -> Column:
     if precision == "seconds":
         return _divided(millis, 1000)
-    return millis * _IN_A_MILLISECOND.get(precision, 1)
+    return millis * IN_A_MILLISECOND.get(precision, 1)
 
 
 def _divided(number: Column, by: int) -> Column:

@@ -40,7 +40,7 @@ _QUOTED = re.compile(r"`(.*?)(?<!\\)`(?=\.|$)")
 UNSET = "records of a source have no {} yet when transforms run; remove the !, and the field is null"
 
 
-def _named(spec: str) -> tuple[str, bool]:
+def named(spec: str) -> tuple[str, bool]:
     """A field's name and whether it is optional."""
     return (spec[:-1], spec[-1] == "?") if spec[-1:] in ("!", "?") else (spec, True)
 
@@ -52,16 +52,16 @@ def _insert_field(side: Side, values: Values) -> Step:
     def added(state: State) -> list[tuple[str, RecordPart]]:
         found = []
         if values["topic.field"]:
-            name, optional = _named(values["topic.field"])
+            name, optional = named(values["topic.field"])
             found.append((name, RecordPart(topic_column(state.topic), optional_text(optional))))
         if values["partition.field"]:
             schema = {"type": "int32", "optional": True}
-            found.append((_named(values["partition.field"])[0], RecordPart(nothing(schema), schema)))
+            found.append((named(values["partition.field"])[0], RecordPart(nothing(schema), schema)))
         if values["timestamp.field"]:
             schema = {"type": "int64", "optional": True, "name": TIMESTAMP, "version": 1}
-            found.append((_named(values["timestamp.field"])[0], RecordPart(nothing(schema), schema)))
+            found.append((named(values["timestamp.field"])[0], RecordPart(nothing(schema), schema)))
         if values["static.field"]:
-            name, optional = _named(values["static.field"])
+            name, optional = named(values["static.field"])
             found.append((name, RecordPart(F.lit(values["static.value"]), optional_text(optional))))
         return found
 
@@ -83,15 +83,20 @@ def _may_be_null(what: str) -> Callable[[str], str | None]:
 
 def _replaced(part: RecordPart, values: Values) -> RecordPart:
     exclude, include = values["exclude"] or values["blacklist"], values["include"] or values["whitelist"]
-    renames = dict(pair.split(":") for pair in values["renames"])
+    renamed = renames(values)
     return rebuilt(
         part,
         (
-            (renames.get(name, name), field)
+            (renamed.get(name, name), field)
             for name, field in fields(part, "ReplaceField").items()
             if name not in exclude and (not include or name in include)
         ),
     )
+
+
+def renames(values: Values) -> dict[str, str]:
+    """The new names of ReplaceField by the old ones."""
+    return dict(pair.split(":") for pair in values["renames"])
 
 
 def _pairs(names: list[str]) -> str | None:

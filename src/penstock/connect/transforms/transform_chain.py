@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from pyspark.sql import functions as F
 
@@ -19,39 +19,51 @@ from penstock.connect.transforms import (
     topic_routing,
     unwrap,
 )
-from penstock.connect.transforms.state import Predicate, Step, Transformation, closed, opened
+from penstock.connect.transforms.state import Plugin, Step, closed, opened
 from penstock.errors import PenstockError
 
 Config = Mapping[str, str | None]
-Kinds = Mapping[str, Transformation] | Mapping[str, Predicate]
+Kinds = Mapping[str, Plugin[Any]]
 
-TRANSFORMS: dict[str, Transformation] = {
-    kind.name: kind
-    for family in (conversions, struct_fields, header_transforms, topic_routing, unwrap)
-    for kind in family.CLASSES
-}
-PREDICATES: dict[str, Predicate] = {kind.name: kind for kind in predicates.CLASSES}
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of transforms and of predicates that a connector may use, by name."""
+
+    transforms: Kinds
+    predicates: Kinds
+
+
+OF_SOURCES = Classes(
+    {
+        kind.name: kind
+        for family in (conversions, struct_fields, header_transforms, topic_routing, unwrap)
+        for kind in family.CLASSES
+    },
+    {kind.name: kind for kind in predicates.CLASSES},
+)
 CLASSES: tuple[dict[str, str], ...] = tuple(
     {"class": name, "type": kind, "version": penstock.__version__}
-    for kind, classes in (("transformation", TRANSFORMS), ("predicate", PREDICATES))
+    for kind, classes in (("transformation", OF_SOURCES.transforms), ("predicate", OF_SOURCES.predicates))
     for name in sorted(classes)
 )
 """Class, type and version, as Connect's REST API lists its plugins."""
 
 
-def definitions(config: Config) -> list[Property]:
+def definitions(config: Config, classes: Classes = OF_SOURCES) -> list[Property]:
     """The properties that a configuration's `transforms` and `predicates` add, with checks across them."""
     found = [_aliases("transforms", "transformation"), _aliases("predicates", "predicate")]
     for alias in listed(config.get("transforms")):
-        found += _of_transform(config, alias)
+        found += _of_transform(config, alias, classes.transforms)
     for alias in listed(config.get("predicates")):
-        found += _of_class(config, f"predicates.{alias}.", f"Predicates: {alias}", "Predicate", PREDICATES)
+        found += _of_class(config, f"predicates.{alias}.", f"Predicates: {alias}", "Predicate", classes.predicates)
     return found
 
 
 def options(name: str) -> Sequence[Property] | None:
     """The options of a transform's or a predicate's class; None if the class is unknown."""
-    kind = TRANSFORMS.get(full_name(name, TRANSFORMS)) or PREDICATES.get(full_name(name, PREDICATES))
+    transforms, tests = OF_SOURCES.transforms, OF_SOURCES.predicates
+    kind = transforms.get(full_name(name, transforms)) or tests.get(full_name(name, tests))
     return kind.options if kind else None
 
 
@@ -63,7 +75,7 @@ def chain(config: Config) -> list[Transform]:
     if wrong := read_all(definitions(config), config)[1]:
         name, messages = next(iter(wrong.items()))
         raise PenstockError(messages[0], where=name, next="correct this property, see docs/connect-transforms.md")
-    steps = [_step(config, alias) for alias in listed(config.get("transforms"))]
+    steps = [_step(one) for one in chosen(config, OF_SOURCES)]
     return [_together(steps)] if steps else []
 
 
@@ -82,17 +94,40 @@ def _together(steps: Sequence[Step]) -> Transform:
     return transform
 
 
-def _step(config: Config, alias: str) -> Step:
-    prefix = f"transforms.{alias}."
-    kind = TRANSFORMS[full_name(config[f"{prefix}type"], TRANSFORMS)]
-    step = kind.make(_values(config, prefix, kind.options)[0])
-    named = config.get(f"{prefix}predicate")
-    if not named:
+def _step(one: Chosen) -> Step:
+    step: Step = one.transform.make(one.values)
+    if one.predicate is None:
         return step
-    of_predicate = f"predicates.{named.strip()}."
-    predicate = PREDICATES[full_name(config[f"{of_predicate}type"], PREDICATES)]
-    test = predicate.make(_values(config, of_predicate, predicate.options)[0])
-    return predicates.where(test, (config.get(f"{prefix}negate") or "").strip().lower() == "true", step)
+    return predicates.where(one.predicate.make(one.predicate_values), one.negate, step)
+
+
+class Chosen(NamedTuple):
+    """A transform of a configuration, and the predicate that selects its records."""
+
+    alias: str
+    transform: Plugin[Any]
+    values: Mapping[str, Any]
+    predicate: Plugin[Any] | None
+    predicate_values: Mapping[str, Any]
+    negate: bool
+
+
+def chosen(config: Config, classes: Classes) -> Iterator[Chosen]:
+    """The transforms of a valid configuration, in their order."""
+    for alias in listed(config.get("transforms")):
+        prefix = f"transforms.{alias}."
+        transform, values = _with_values(config, prefix, classes.transforms)
+        negate = (config.get(f"{prefix}negate") or "").strip().lower() == "true"
+        if named := config.get(f"{prefix}predicate"):
+            tested = _with_values(config, f"predicates.{named.strip()}.", classes.predicates)
+            yield Chosen(alias, transform, values, *tested, negate)
+        else:
+            yield Chosen(alias, transform, values, None, {}, negate)
+
+
+def _with_values(config: Config, prefix: str, kinds: Kinds) -> tuple[Plugin[Any], dict[str, Any]]:
+    kind = kinds[full_name(config[f"{prefix}type"], kinds)]
+    return kind, _values(config, prefix, kind.options)[0]
 
 
 def _aliases(name: str, what: str) -> Property:
@@ -100,9 +135,9 @@ def _aliases(name: str, what: str) -> Property:
     return Property(name, "LIST", [], doc, aliases, "LOW", name.capitalize(), name.capitalize())
 
 
-def _of_transform(config: Config, alias: str) -> list[Property]:
+def _of_transform(config: Config, alias: str, kinds: Kinds) -> list[Property]:
     prefix, group = f"transforms.{alias}.", f"Transforms: {alias}"
-    found = _of_class(config, prefix, group, "Transformation", TRANSFORMS)
+    found = _of_class(config, prefix, group, "Transformation", kinds)
     known = listed(config.get("predicates"))
 
     def is_known(name: str) -> str | None:
