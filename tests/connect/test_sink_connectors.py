@@ -36,8 +36,9 @@ from penstock.connect.sink import sink_properties
 from penstock.connect.sink.connect_data import ConnectRecord, Part
 from penstock.connect.sink.record_readers import JsonBytes, RawRecord
 from penstock.connect.sink.record_writer import RecordWriter
+from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.connect.sink.sink_properties import CLASS, SinkSettings
-from penstock.connect.sink.sink_writer import decoded
+from penstock.connect.sink.sink_writer import decoded, meant
 from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits
 from penstock.local.services import Services
@@ -623,7 +624,8 @@ def test_events_of_other_databases_make_tables_of_their_types(cql: Any, services
         "scylladb.keyspace": keyspace,
         "scylladb.consistency.level": "ONE",
     }
-    records = list(decoded([RawRecord("events", 0, 0, 1000, key, value, ())], JsonBytes(True), JsonBytes(True)))
+    read = decoded([RawRecord("events", 0, 0, 1000, key, value, ())], JsonBytes(True), JsonBytes(True))
+    records = list(meant(read, SemanticTypes()))
     good = [one for one in records if isinstance(one, ConnectRecord)]
     assert RecordWriter(settings_of(config), RequestLimits()).write(good) == []
     (row,) = cql.execute(f"SELECT {', '.join(payload)} FROM {keyspace}.events WHERE id = 1")

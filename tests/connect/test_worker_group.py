@@ -183,6 +183,7 @@ def ran_anew(before: set[Any], *members: Member) -> bool:
     return bool(now) and not now & before
 
 
+@pytest.mark.kill
 def test_a_worker_that_the_group_has_lost_stops_its_tasks(
     group: Group, services: Services, cql: Any, tables: Any, config: dict[str, str]
 ) -> None:
