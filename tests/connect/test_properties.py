@@ -215,7 +215,9 @@ def test_an_unknown_property_gets_the_name_that_was_probably_meant() -> None:
     unknown = found.unknown
     assert unknown["scylla.usr"].endswith("Did you mean scylla.user?")
     assert unknown["zzz"] == "Unknown property, without effect."
-    assert checked(**{"scylla.name": "shop"}).unknown["scylla.name"].endswith("It is topic.prefix now.")
+    assert checked(**{"scylla.name": "shop"}).unknown["scylla.name"].startswith("The old name of topic.prefix, ")
+    made = checked(**{"topic.prefix": None, "scylla.name": "shop"})
+    assert not made.errors and made.values["topic.prefix"] == "shop"
     # Names that users or Kafka continue are not unknown.
     assert set(unknown) == {"scylla.usr", "tasks.maximum", "zzz"}
 

@@ -8,9 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,69 +18,29 @@ from kafka_connect import KafkaConnect
 from kafka_topics import messages, new_topic
 from keyspaces import new_keyspace
 from waiting import PATIENCE, until
+from worker_process import CONVERTER, group_properties, properties, worker
 
 from penstock.local.services import Services
 
 pytestmark = pytest.mark.kill
 
-CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 PARTITIONS = 4  # the broker's default
-
-
-@contextmanager
-def worker(file: Path, data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A worker's process, and the address of its API; killed at the end."""
-    command = [sys.executable, "-m", "penstock", "connect", str(file), "--data", str(data), *options]
-    # A fork server of the tests' own session is not for executors.
-    own = os.environ | {"PYSPARK_PYTHON": sys.executable}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=own)
-    try:
-        assert process.stdout
-        line = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+", line)
-        assert found, line
-        yield process, found[0]
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
 
 
 @pytest.fixture
 def file(services: Services, tmp_path: Path) -> Path:
     """The properties of a worker on its own."""
     path = tmp_path / "worker.properties"
-    path.write_text(
-        f"""# where Kafka is
-bootstrap.servers={services.kafka}
-listeners=http://127.0.0.1:0
-config.storage.topic=configs-{uuid.uuid4().hex[:8]}
-key.converter={CONVERTER}
-value.converter={CONVERTER}
-value.converter.schemas.enable=false
-config.providers=file
-config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
-"""
-    )
+    path.write_text(properties(services.kafka))
     return path
 
 
 @pytest.fixture
-def group_file(file: Path) -> Path:
-    """The properties of workers that are a group, as in Connect's quick start."""
-    name = f"group-{uuid.uuid4().hex[:8]}"
-    with file.open("a") as more:
-        more.write(
-            f"""group.id={name}
-offset.storage.topic={name}-offsets
-offset.storage.replication.factor=1
-status.storage.topic={name}-status
-session.timeout.ms=6000
-heartbeat.interval.ms=500
-"""
-        )
-    return file
+def group_file(services: Services, tmp_path: Path) -> Path:
+    """The properties of workers that are a group."""
+    path = tmp_path / "group.properties"
+    path.write_text(group_properties(services.kafka))
+    return path
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import requests
 from cassandra import InvalidRequest
 from cassandra.cluster import NoHostAvailable
 from cassandra.util import Duration
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -262,6 +262,39 @@ def test_positions_are_set_and_removed_while_a_connector_is_stopped(
     assert requests.delete(offsets, timeout=PATIENCE).status_code == 200
     connect.resume_connector(named)
     until(lambda: rows(cql, keyspace, topic) == {1: "one"}, "row that is written again")
+
+
+def test_a_connector_without_positions_begins_where_its_group_was_and_a_user_s_start_comes_first(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
+) -> None:
+    """As one that comes from Kafka Connect: its positions are in the group."""
+    producer = Producer({"bootstrap.servers": services.kafka})
+    for id in range(6):
+        key = json.dumps({"schema": KEY, "payload": {"id": id}})
+        value = json.dumps({"schema": VALUE, "payload": {"id": id, "name": "n"}})
+        producer.produce(topic, value, key=key, partition=id % 2)  # three in each partition
+    producer.flush()
+    group = {"group.id": f"connect-{named}", "bootstrap.servers": services.kafka}
+    consumer = Consumer(group)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 1)], asynchronous=False)
+    consumer.close()
+    connect.create_connector({"name": named, "config": config, "initial_state": "STOPPED"})
+    start = {"partition": {"kafka_topic": topic, "kafka_partition": 1}, "offset": {"kafka_offset": 2}}
+    offsets = f"{connect.url}/connectors/{named}/offsets"
+    assert requests.patch(offsets, json={"offsets": [start]}, timeout=PATIENCE).status_code == 200
+    connect.resume_connector(named)
+    keyspace = config["scylladb.keyspace"]
+    until(lambda: rows(cql, keyspace, topic) == {4: "n", 5: "n"}, "rows from the group's and the user's offsets")
+    until(lambda: positions(connect, named) == 6, "positions")
+    connect.stop_connector(named)
+    assert requests.delete(offsets, timeout=PATIENCE).status_code == 200
+    connect.update_connector(named, config | {"consumer.override.auto.offset.reset": "latest"})
+    connect.resume_connector(named)
+    until(lambda: states(connect, named) == ["RUNNING"], "running task")
+    value = json.dumps({"schema": VALUE, "payload": {"id": 9, "name": "n"}})
+    producer.produce(topic, value, key=json.dumps({"schema": KEY, "payload": {"id": 9}}))
+    producer.flush()
+    until(lambda: rows(cql, keyspace, topic) == {4: "n", 5: "n", 9: "n"}, "only the row that was written later")
 
 
 def test_wrong_configurations_name_their_property(connect: KafkaConnect, config: dict[str, str]) -> None:

@@ -13,10 +13,12 @@ from penstock.connect import worker_settings
 from penstock.connect.checks import check
 from penstock.connect.connector_store import Kept, connectors
 from penstock.connect.converters import converter
+from penstock.connect.group.group_settings import GroupSettings, TopicSettings
 from penstock.connect.offsets import KeptInFolder, folder_of
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided
 from penstock.errors import PenstockError
+from penstock.wire.group_member import GroupTimes
 
 KAFKA = "org.apache.kafka.common.config.provider."
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -99,6 +101,39 @@ def test_names_of_the_worker_are_those_of_its_file(file: Path) -> None:
         "penstock.allowed.hosts=a.example, *.b.example",
     )
     assert made.allowed == ("worker-1", "connect.example.org", "a.example", "*.b.example")
+
+
+def test_a_group_has_the_topics_and_times_of_kafka_connect_s_workers(file: Path) -> None:
+    assert worker(file, "offset.storage.topic=o").group is None
+    made = worker(file, "group.id=g", "fetch.max.decompressed.bytes=1000").group
+    assert made == GroupSettings(
+        "g",
+        TopicSettings("connect-configs", 1, -1),
+        TopicSettings("connect-offsets", 25, -1),
+        TopicSettings("connect-status", 5, -1),
+        GroupTimes(10, 3, 60),
+        1000,
+    )
+    storage = [f"{kind}.storage.{name}" for kind in ("config", "offset", "status") for name in ("topic=" + kind,)]
+    replicas = [f"{kind}.storage.replication.factor=3" for kind in ("config", "offset", "status")]
+    times = ("session.timeout.ms=6000", "heartbeat.interval.ms=500", "rebalance.timeout.ms=30000")
+    made = worker(file, "group.id=g", *storage, *replicas, "offset.storage.partitions=50", *times).group
+    assert made and (made.configs, made.states) == (TopicSettings("config", 1, 3), TopicSettings("status", 5, 3))
+    assert (made.positions, made.times) == (TopicSettings("offset", 50, 3), GroupTimes(6, 0.5, 30))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("session.timeout.ms=soon", "session.timeout.ms cannot be 'soon'"),
+        ("heartbeat.interval.ms=10000", r"heartbeat.interval.ms is not below session.timeout.ms: 10 s and 10 s"),
+        ("offset.storage.partitions=0", "offset.storage.partitions cannot be '0'"),
+        ("status.storage.replication.factor=-2", "status.storage.replication.factor cannot be '-2'"),
+    ],
+)
+def test_wrong_settings_of_a_group_are_named(file: Path, line: str, why: str) -> None:
+    with pytest.raises(PenstockError, match=f"{why}.*Next: "):
+        worker(file, "group.id=g", line)
 
 
 def test_what_may_not_be_read_is_not_there(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ import logging
 import socket
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,8 +23,9 @@ from penstock.cli.arguments import (
     servers,
     spark_conf,
 )
-from penstock.connect import worker_settings
+from penstock.connect import connector_files, worker_settings
 from penstock.connect.api import application
+from penstock.connect.connector_files import FileStore
 from penstock.connect.connector_store import ConnectorStore
 from penstock.connect.group.group_worker import GroupWorker
 from penstock.connect.secrets import HidingFormatter, Secrets
@@ -36,7 +38,8 @@ from penstock.connect.world import World
 from penstock.executors import require_executors
 from penstock.run.checkpoint import lock
 from penstock.run.supervise import Stop
-from penstock.serve.hosts import Hosts, warn_if_open
+from penstock.serve.hosts import Asgi, Hosts, warn_if_open
+from penstock.serve.passwords import protected
 from penstock.serve.rest_server import RestServer, address_of, bind
 from penstock.session import Jvm, end, jvm_process, memory, require_java, session_of_program, start_workers
 from penstock.signals import listen
@@ -54,6 +57,13 @@ LOOK = 0.5
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="WORKER.properties", help="a Kafka Connect worker file")
+    parser.add_argument(
+        "connectors",
+        nargs="*",
+        type=Path,
+        metavar="CONNECTOR.properties",
+        help="files of connectors, which this worker runs on its own, as Kafka Connect's standalone worker",
+    )
     parser.add_argument(
         "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces bootstrap.servers of the file"
     )
@@ -80,6 +90,10 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     brokers = args.servers or (None if args.file else services.kafka(args.root))
     chosen = worker_settings.read(args.file, brokers, args.listen)
+    given = connector_files.read(args.connectors, chosen.provided)
+    if given and chosen.group is not None:
+        # As in Kafka Connect, whose standalone workers read the same files.
+        chosen = replace(chosen, group=None)
     secrets, lines, said = Secrets(chosen.secrets), logging.StreamHandler(), SparkLines()
     lines.setFormatter(HidingFormatter("%(asctime)s %(message)s", secrets))
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, handlers=[lines])
@@ -105,10 +119,11 @@ def run(args: Namespace) -> int:
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
             require_executors(spark, folder)
-            worker = _worker(chosen, world, _advertised(chosen, bound), data / "connectors")
-            warn_if_open(chosen.host, "run connectors with the rights of this worker")
+            worker = _worker(chosen, world, _advertised(chosen, bound), data / "connectors", given)
+            if chosen.passwords is None:
+                warn_if_open(chosen.host, "run connectors with the rights of this worker")
             with _told(args.metrics, worker, said) as metrics:
-                _serve(worker, bound, hosts, metrics, stop, jvm)
+                _serve(worker, _face(worker, chosen), bound, hosts, metrics, stop, jvm)
         finally:
             end(spark)
     return 0
@@ -128,9 +143,16 @@ def _folder(data: Path, chosen: WorkerSettings) -> Iterator[tuple[Path, Callable
         yield Path(folder), lambda pid: None
 
 
-def _worker(chosen: WorkerSettings, world: World, address: str, before: Path) -> Worker:
-    """A worker of the group that the file names, or on its own; `before` has the positions of the latter."""
+def _worker(
+    chosen: WorkerSettings, world: World, address: str, before: Path, given: Mapping[str, Mapping[str, str]]
+) -> Worker:
+    """A worker of the group that the file names, or on its own, with the connectors of files if some are given.
+
+    `before` has the positions of a worker on its own.
+    """
     group, client = chosen.group, chosen.client()
+    if given:
+        return ConnectWorker(world, FileStore(chosen.servers, client, given), address)
     if group is None:
         store = ConnectorStore(chosen.servers, chosen.topic, client, chosen.max_decompressed)
         return ConnectWorker(world, store, address)
@@ -161,8 +183,15 @@ def _told(place: tuple[str, int] | None, worker: Worker, said: SparkLines) -> It
             yield url
 
 
+def _face(worker: Worker, chosen: WorkerSettings) -> Asgi:
+    """The REST API, for those who may call it."""
+    app = application(worker)
+    return app if chosen.passwords is None else protected(app, chosen.passwords)
+
+
 def _serve(
     worker: Worker,
+    app: Asgi,
     bound: socket.socket,
     hosts: Hosts,
     metrics: str,
@@ -171,7 +200,7 @@ def _serve(
 ) -> None:
     """Answer requests until a signal; raises PenstockError if Spark's process ends."""
     worker.start()
-    server = RestServer(application(worker), bound, hosts)
+    server = RestServer(app, bound, hosts)
     print(f"serving Kafka Connect's REST API at {server.url}", flush=True)
     if metrics:
         print(f"serving metrics at {metrics}/metrics", flush=True)

@@ -17,7 +17,7 @@ from penstock.serve.rest_errors import RestError
 MOST_PROPERTIES = 1_000
 LONGEST_NAME = 500
 RENAMED = {"scylla.name": "topic.prefix", "database.server.name": "topic.prefix"}
-"""Properties of the connector's version 1 and of Debezium's, and what they are called now."""
+"""Properties of the connector's version 1 and of Debezium's, and what they are called now; the new name counts."""
 MOST_HINTS = 20
 """Names are compared with all known ones for that many unknown properties."""
 
@@ -59,7 +59,7 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True, pl
 
     With `ask` also against the database, if there is no other error.
     """
-    given = provided.resolved(config)
+    given = provided.resolved(_renamed(config))
     plugin = plugin or plugin_of(given.config)
     definitions = (
         *plugin.properties(),
@@ -99,6 +99,12 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True, pl
     return Checked(given.config, shown, secrets, definitions, values, found, unknown)
 
 
+def _renamed(config: Mapping[str, str]) -> Mapping[str, str]:
+    """The configuration, with the values of properties by their new names if only the old ones are given."""
+    new = {RENAMED[name]: config[name] for name in RENAMED if name in config}
+    return {**new, **config}
+
+
 def _unseen(wanted: Property, shown: str) -> str:
     """The error of a secret value: the original message could contain parts of it."""
     must = f"one of {', '.join(wanted.allowed)}" if wanted.allowed else f"of type {wanted.type}"
@@ -107,6 +113,6 @@ def _unseen(wanted: Property, shown: str) -> str:
 
 def _hint(name: str, known: Iterable[str]) -> str:
     if new := RENAMED.get(name):
-        return f"Unknown property, without effect. It is {new} now."
+        return f"The old name of {new}, which has this value if it is not given."
     close = get_close_matches(name, known, 1, cutoff=0.75)
     return f"Unknown property, without effect.{f' Did you mean {close[0]}?' if close else ''}"

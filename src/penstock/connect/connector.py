@@ -101,6 +101,11 @@ class Connector:
         """Let `active` begin anew."""
         self.active.clear()
 
+    def forget_offsets(self) -> None:
+        """Begin as if nothing had been read."""
+        self._maker().forget_group()
+        self.offsets.kept.forget_all()
+
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
         return self._maker().sources()

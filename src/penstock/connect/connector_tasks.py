@@ -12,6 +12,7 @@ from itertools import zip_longest
 from penstock.connect import database, topics
 from penstock.connect.checks import Checked
 from penstock.connect.plugins import Plugin, plugin_of
+from penstock.connect.sink import sink_starts
 from penstock.connect.sink.record_sink import AGE, SinkTask, overrides
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
@@ -70,6 +71,11 @@ class TaskMaker:
         """What each task reads: `tasks.max` tasks, or fewer if there is less to read."""
         count = min(self.checked.values["tasks.max"], len(sources))
         return [tuple(sources[number::count]) for number in range(count)]
+
+    def forget_group(self) -> None:
+        """Remove the positions of a sink's consumer group; raises PenstockError."""
+        if self.setup is None:
+            sink_starts.forget(self.servers, self._security | overrides(self.checked.config), self.connector)
 
     def task(self, number: int, share: tuple[str, ...]) -> AnyTask:
         """The task that reads these."""

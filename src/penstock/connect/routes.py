@@ -160,7 +160,7 @@ def _alter_offsets(worker: Worker, ask: RestRequest) -> Answer:
 
 
 def _forget_offsets(worker: Worker, ask: RestRequest) -> Answer:
-    worker.with_stopped(ask.name, lambda connector: connector.offsets.kept.forget_all())
+    worker.with_stopped(ask.name, lambda connector: connector.forget_offsets())
     return 200, {"message": "The offsets for this connector have been reset successfully"}
 
 

@@ -107,18 +107,19 @@ def matching(servers: str, settings: Mapping[str, str], pattern: str) -> list[st
 
 
 async def _names(servers: str, settings: Mapping[str, str]) -> Iterable[str]:
-    async with _admin(servers, settings, patience=PATIENCE) as admin:
-        return await admin.topics()
+    async with admin(servers, settings, patience=PATIENCE) as asked:
+        return await asked.topics()
 
 
-def _admin(servers: str, settings: Mapping[str, str], **patience: timedelta) -> Admin:
+def admin(servers: str, settings: Mapping[str, str], **patience: timedelta) -> Admin:
+    """The client of admin requests; `settings` are a client's, for security."""
     security = Security.of({name: text for name, text in settings.items() if name in SETTINGS})
     return Admin(servers, tls=security.tls(), authenticate=security.authenticate(), **patience)
 
 
 async def _create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCreation) -> None:
-    async with _admin(servers, settings) as admin:
-        await admin.create_topic(topic, partitions=how.partitions, replication=how.replication, configs=how.configs)
+    async with admin(servers, settings) as asked:
+        await asked.create_topic(topic, partitions=how.partitions, replication=how.replication, configs=how.configs)
 
 
 def _groups(config: Mapping[str, str | None]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.connect.connector import Connector
+from penstock.connect.connector_files import FileStore
 from penstock.connect.connector_store import PAUSED, STARTED, ConnectorStore, Kept
 from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED
 from penstock.connect.worker_face import Json, Worker, told
@@ -16,7 +17,7 @@ from penstock.serve.rest_errors import RestError
 class ConnectWorker(Worker):
     """Runs the connectors of a store."""
 
-    def __init__(self, world: World, store: ConnectorStore, address: str) -> None:
+    def __init__(self, world: World, store: ConnectorStore | FileStore, address: str) -> None:
         super().__init__(world, address)
         self.store = store
         self._connectors: dict[str, Connector] = {}

@@ -40,6 +40,9 @@ class ShownConnector(Protocol):
     def forget_topics(self) -> None:
         """Let `active` begin anew."""
 
+    def forget_offsets(self) -> None:
+        """Begin as if nothing had been read; raises PenstockError if that cannot be kept."""
+
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
 

@@ -18,9 +18,12 @@ from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
 from penstock.kafka.security import SETTINGS as SECURITY, Security, require_servers
 from penstock.paths import is_file
+from penstock.serve.passwords import Passwords
 
 TOPIC = "connect-configs"
 ALLOWED = "penstock.allowed.hosts"
+EXTENSIONS, CREDENTIALS = "rest.extension.classes", "penstock.rest.credentials.file"
+BASIC_AUTH = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
 DECOMPRESSED = "fetch.max.decompressed.bytes"
 LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
 
@@ -44,6 +47,8 @@ class WorkerSettings:
     """Bytes that a record batch of the topic of configurations may decompress to."""
     advertised: str = ""
     """The host name by which other machines know the worker."""
+    passwords: Passwords | None = None
+    """Of those who may call the worker; None if all may."""
     group: GroupSettings | None = None
     """The group that shares the connectors; None for a worker on its own."""
 
@@ -89,6 +94,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
         of_config(resolved),
         most,
         found.get("rest.advertised.host.name", "").strip(),
+        _passwords(found, where),
         group_settings(found, topic, most, where),
     )
 
@@ -131,6 +137,39 @@ def _bytes(found: Mapping[str, str], name: str, where: str) -> int | None:
     if number is None and text is not None:
         raise PenstockError(f"{name} cannot be {text!r}", where=where, next="give a number of bytes above 0")
     return number
+
+
+def _passwords(found: Mapping[str, str], where: str) -> Passwords | None:
+    """Of the file that `CREDENTIALS` names, which has a line for each name: name=password."""
+    wanted = [name.strip() for name in found.get(EXTENSIONS, "").split(",") if name.strip()]
+    for name in wanted:
+        if name != BASIC_AUTH:
+            # An unknown one may be what keeps others from the worker.
+            raise PenstockError(f"{EXTENSIONS} cannot be {name!r}", where=where, next=f"use {BASIC_AUTH}, or none")
+    file = found.get(CREDENTIALS, "").strip()
+    if not file:
+        if wanted:
+            raise PenstockError(
+                f"{BASIC_AUTH} needs names and passwords, which are in no JAAS configuration here",
+                where=where,
+                next=f"set {CREDENTIALS} to a properties file with a line name=password for each",
+            )
+        return None
+    if not is_file(Path(file)):
+        raise PenstockError(f"{CREDENTIALS}: there is no file {file}", where=where, next="correct the path")
+    try:
+        known = read_properties(Path(file).read_text())
+    except (OSError, ValueError) as error:
+        raise PenstockError(
+            f"{CREDENTIALS}: {file} cannot be read", where=where, next="make it a properties file of this user"
+        ) from error
+    if not known or any(not name or ":" in name or not password for name, password in known.items()):
+        raise PenstockError(
+            f"{CREDENTIALS}: {file} has no names, or a name with a colon or without a password",
+            where=where,
+            next="give it a line name=password for each who may call",
+        )
+    return Passwords(known)
 
 
 def _listener(text: str, where: str) -> tuple[str, int]:

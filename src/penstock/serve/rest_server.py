@@ -7,10 +7,9 @@ import socket
 import threading
 
 import uvicorn
-from starlette.applications import Starlette
 
 from penstock.errors import PenstockError
-from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.hosts import Asgi, Hosts, guarded
 
 ALLOW = "--allow-host NAME"
 """The option of commands with a server."""
@@ -38,7 +37,7 @@ def address_of(bound: socket.socket) -> str:
 class RestServer:
     """Answers requests to one of its `hosts`, in a thread, until `close`."""
 
-    def __init__(self, app: Starlette, bound: socket.socket, hosts: Hosts | None = None) -> None:
+    def __init__(self, app: Asgi, bound: socket.socket, hosts: Hosts | None = None) -> None:
         self.url = f"http://{address_of(bound)}"
         verbose = logging.getLogger().isEnabledFor(logging.INFO)
         config = uvicorn.Config(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.checks import check
+from penstock.connect.checks import Checked, check
 from penstock.connect.connector_store import STARTED
 from penstock.connect.connector_tasks import TaskMaker
 from penstock.connect.group.division import Claim, Share, TaskId, divide
@@ -40,7 +40,18 @@ log = logging.getLogger(__name__)
 
 LOOK = 0.25
 """Seconds between two looks at what runs."""
+ONCE = "exactly.once.support"
 MemberMaker = Callable[[GroupWork], GroupMember]
+
+
+def once_problem(checked: Checked) -> str | None:
+    """Why a configuration cannot run in a group; None if it can."""
+    if checked.values.get(ONCE) != "required":
+        return None
+    return (
+        f"Invalid value required for configuration {ONCE}: the positions of a group of workers are in Kafka, and not "
+        "in the transactions of events; run the connector on a worker without group.id"
+    )
 
 
 class Positions(Observer):
@@ -97,7 +108,7 @@ class SharedWork:
     ) -> None:
         self._world, self._configs, self._positions, self._states = world, configs, positions, states
         self._address, self._make_member = address, member
-        self.failure: KafkaError | None = None
+        self.failure: Exception | None = None
         self.running: dict[TaskId, Running] = {}
         self._owners: dict[str, Owner] = {}
         self._share: Share | None = None
@@ -124,6 +135,8 @@ class SharedWork:
     def start(self) -> None:
         """Join the group; returns when this worker has been given its share, or the group refuses it."""
         self._configs.restart, self._configs.changed = self._wish, self._look.set
+        # Of a worker that was killed here: nobody else would say that it runs nothing any more.
+        self._states.begin(self._address)
         for thread in self._threads:
             thread.start()
         self._joined.wait()
@@ -169,7 +182,9 @@ class SharedWork:
     def _take_part(self) -> None:
         try:
             asyncio.run(self._stay())
-        except KafkaError as error:
+        except Exception as error:
+            if not isinstance(error, KafkaError):
+                log.exception("this worker leaves its group")
             self.failure = error
         finally:
             self._share = None
@@ -202,7 +217,11 @@ class SharedWork:
 
     def _work(self) -> None:
         while not self._closing.is_set():
-            self._pass()
+            try:
+                self._pass()
+            except Exception:
+                # Tasks would run on, and nobody would stop them when others take over.
+                log.exception("what runs on this worker could not be changed; it is tried again")
             self._look.wait(LOOK)
             self._look.clear()
         self._stop_all()
@@ -310,6 +329,8 @@ class SharedWork:
         world.secrets.keep(name, checked.secrets)
         if checked.messages:
             raise PenstockError("; ".join(checked.messages), next="correct the configuration")
+        if problem := once_problem(checked):
+            raise PenstockError(problem, where=f"connector {name}", next="change it, or run it on such a worker")
         return TaskMaker(name, world.servers, checked, world.producer, kept.starts())
 
     def _begin(self, id: TaskId, of: Divided) -> Running:

@@ -14,7 +14,7 @@ from penstock.connect.checks import Checked
 from penstock.connect.connector_store import STARTED, STOPPED, Kept
 from penstock.connect.connector_tasks import own
 from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
-from penstock.connect.group.group_work import MemberMaker, SharedWork
+from penstock.connect.group.group_work import ONCE, MemberMaker, SharedWork, once_problem
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
 from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
 from penstock.connect.offsets import Offsets, folder_of
@@ -29,7 +29,6 @@ from penstock.serve.rest_errors import RestError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-ONCE = "exactly.once.support"
 PATIENCE = 30.0
 """Seconds for which a request waits until the tasks of a stopped connector have ended."""
 PAUSE = 0.1
@@ -78,6 +77,11 @@ class GroupConnector:
     def forget_topics(self) -> None:
         """Let `active` begin anew."""
         self._topics.states.forget_topics(self.name)
+
+    def forget_offsets(self) -> None:
+        """Begin as if nothing had been read."""
+        self._work.maker(self.name, self._of).forget_group()
+        self.offsets.kept.forget_all()
 
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
@@ -191,11 +195,8 @@ class GroupWorker(Worker):
 
     def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
         checked = super().check(config, plugin)
-        if checked.values.get(ONCE) == "required":
-            checked.errors.setdefault(ONCE, []).append(
-                f"Invalid value required for configuration {ONCE}: the positions of a group of workers are in Kafka, "
-                "and not in the transactions of events; run the connector on a worker without group.id"
-            )
+        if problem := once_problem(checked):
+            checked.errors.setdefault(ONCE, []).append(problem)
         return checked
 
     @contextmanager

@@ -73,6 +73,13 @@ class GroupStates:
         with self._lock:
             return {topic for name, topic in self._topics if name == connector}
 
+    def begin(self, worker: str) -> None:
+        """A worker starts, and runs nothing yet, whatever was told of it."""
+        with self._lock:
+            old = [key for key, told in self._known.items() if told.worker == worker and told.state != UNASSIGNED]
+        for key in old:
+            self.tell(key, Told(UNASSIGNED, worker))
+
     def tell(self, key: str, told: Told) -> None:
         """Tell a state, if it is news."""
         before, at = self._said.get(key, (None, 0.0))

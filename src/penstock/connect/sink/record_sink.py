@@ -16,6 +16,7 @@ from penstock.connect import topics
 from penstock.connect.converters import deserializer
 from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
+from penstock.connect.sink import sink_starts
 from penstock.connect.sink.sink_tables import keep_offsets, prepare_keyspace
 from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter
 from penstock.database.requests import RequestLimits
@@ -128,9 +129,9 @@ class SinkTask:
         return {**self.client, **overrides(self.config)}
 
     def _records(self, spark: SparkSession, topic: str) -> DataFrame:
-        start = self.starts.get(topic) or "earliest"
-        group = f"connect-{self.connector}"
-        options = self._options
+        options, given, reset = self._options, self.starts.get(topic), self.values[f"{OVERRIDE}{sink_starts.RESET}"]
+        start = sink_starts.start(self.servers, options, self.connector, topic, given, reset)
+        group = sink_starts.group_of(self.connector)
         return raw_records(
             spark, topic, servers=self.servers, start=start, batch=MOST_RECORDS, group=group, options=options
         )
@@ -154,6 +155,6 @@ class SinkTask:
 
 
 def overrides(config: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a connector's own for Kafka's consumers; AGE is the connector's, which looks for topics."""
-    own = {name for name in config if name.startswith(OVERRIDE)} - {AGE}
+    """The settings of a connector's own for Kafka's consumers, without those that the connector itself follows."""
+    own = {name for name in config if name.startswith(OVERRIDE)} - {AGE, f"{OVERRIDE}{sink_starts.RESET}"}
     return {name.removeprefix(OVERRIDE): config[name] for name in own}

@@ -1,0 +1,94 @@
+"""Connectors in files, as Kafka Connect's standalone worker reads them: Java properties, or JSON.
+
+A JSON file has the configuration itself, or an object with `name` and `config`, as for the REST API (KIP-863).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.connect.checks import check
+from penstock.connect.connector_store import PATIENCE, ConnectorWriter, Kept
+from penstock.connect.providers import Provided, read_properties
+from penstock.connect.routes import as_config
+from penstock.errors import PenstockError
+from penstock.paths import is_file
+from penstock.wire.admin import Admin
+from penstock.wire.errors import KafkaError
+
+LARGEST = 1 << 20
+"""Bytes of a file."""
+
+
+class FileStore(ConnectorWriter):
+    """The connectors of some files; what is changed later is not kept. `security` are the options of the client."""
+
+    def __init__(self, servers: str, security: Mapping[str, Any], given: Mapping[str, Mapping[str, str]]) -> None:
+        self._servers, self._security, self._given = servers, dict(security), given
+        self.cluster_id = ""
+
+    def load(self) -> dict[str, Kept]:
+        """The connectors by name; raises PenstockError if Kafka does not answer."""
+        try:
+            self.cluster_id = asyncio.run(self._ask())
+        except KafkaError as error:
+            raise PenstockError(
+                f"Kafka does not answer: {error}", where=self._servers, next="check bootstrap.servers, and Kafka"
+            ) from error
+        return {name: Kept(dict(config)) for name, config in self._given.items()}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    async def _ask(self) -> str:
+        async with Admin(self._servers, patience=PATIENCE, **self._security) as admin:
+            return await admin.cluster_id()
+
+    def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
+        """Files stay as they are."""
+
+
+def read(files: Iterable[Path], provided: Provided) -> dict[str, dict[str, str]]:
+    """The configurations by name; raises PenstockError, with the file, for one that is not valid.
+
+    The databases are not asked: a connector waits for one that is down.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for file in files:
+        config = _config(file)
+        name = config.get("name", "").strip()
+        if not name:
+            raise PenstockError("the connector has no name", where=str(file), next="set name")
+        if name in found:
+            raise PenstockError(f"two files have the connector {name}", where=str(file), next="give each its own name")
+        if wrong := check(config, provided, ask=False).messages:
+            raise PenstockError("; ".join(wrong), where=str(file), next="correct the configuration")
+        found[name] = config
+    return found
+
+
+def _config(file: Path) -> dict[str, str]:
+    if not is_file(file):
+        raise PenstockError(f"there is no file {file}", next="give the connector's file, or omit it")
+    if (size := file.stat().st_size) > LARGEST:
+        raise PenstockError(f"it has {size} bytes; a connector has at most {LARGEST}", where=str(file))
+    try:
+        text = file.read_text()
+        return _of_json(text) if text.lstrip().startswith("{") else read_properties(text)
+    except (ValueError, RecursionError) as error:
+        raise PenstockError(
+            f"neither a Java properties file nor JSON: {error}", where=str(file), next="correct this file"
+        ) from error
+    except PenstockError as error:
+        raise PenstockError(error.what, where=str(file), next="correct this file") from error
+
+
+def _of_json(text: str) -> dict[str, str]:
+    found = json.loads(text)
+    if isinstance(found.get("config"), dict):
+        return {**as_config(found["config"]), "name": str(found.get("name") or found["config"].get("name") or "")}
+    return as_config(found)

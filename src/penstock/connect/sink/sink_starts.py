@@ -1,0 +1,74 @@
+"""Where a sink connector without a checkpoint begins to read a topic, and its consumer group.
+
+The group is `connect-<name>`, as in Kafka Connect: a connector that ran there goes on where it was. A start that a user
+has set for a partition comes first; partitions without either begin as `auto.offset.reset` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+
+from penstock.connect import topics
+from penstock.errors import PenstockError
+from penstock.wire.errors import GroupIdNotFound, KafkaError, UnknownTopicOrPartition
+
+RESET = "auto.offset.reset"
+ENDS = {"earliest": -2, "latest": -1}
+"""The values of `auto.offset.reset`, and the offsets of Spark's JSON that mean the same."""
+
+
+def group_of(connector: str) -> str:
+    return f"connect-{connector}"
+
+
+def start(servers: str, settings: Mapping[str, str], connector: str, topic: str, given: str | None, reset: str) -> str:
+    """The start of a topic in Spark's form; `given` is one that a user has set, perhaps of some partitions only.
+
+    `settings` are a consumer's, for security. Raises PenstockError if Kafka does not answer.
+    """
+    own = json.loads(given)[topic] if given else {}
+    try:
+        found = asyncio.run(_ask(servers, settings, connector, topic))
+    except UnknownTopicOrPartition:
+        return reset
+    except KafkaError as error:
+        raise _failure("the group's offsets cannot be read", error, connector, servers) from error
+    partitions, committed = found
+    places = {str(one): own.get(str(one), committed.get(one, ENDS[reset])) for one in partitions}
+    return json.dumps({topic: places})
+
+
+def forget(servers: str, settings: Mapping[str, str], connector: str) -> None:
+    """Remove the offsets of the connector's group; raises PenstockError if Kafka does not."""
+    try:
+        asyncio.run(_forget(servers, settings, connector))
+    except KafkaError as error:
+        raise _failure("the group's offsets cannot be removed", error, connector, servers) from error
+
+
+def _failure(what: str, error: KafkaError, connector: str, servers: str) -> PenstockError:
+    kind = topics.TopicsUnavailable if error.retriable else PenstockError
+    return kind(
+        f"{what}: {error}",
+        where=f"group {group_of(connector)} at {servers}",
+        next="check that Kafka runs, and the user's rights",
+    )
+
+
+async def _ask(
+    servers: str, settings: Mapping[str, str], connector: str, topic: str
+) -> tuple[list[int], dict[int, int]]:
+    """The partitions of the topic, and the group's offsets by partition."""
+    async with topics.admin(servers, settings, patience=topics.PATIENCE) as admin:
+        partitions = [one.partition for one in (await admin.topic(topic)).partitions]
+        offsets = await admin.groups.offsets(group_of(connector))
+    return partitions, {partition: one.offset for (name, partition), one in offsets.items() if name == topic}
+
+
+async def _forget(servers: str, settings: Mapping[str, str], connector: str) -> None:
+    async with topics.admin(servers, settings, patience=topics.PATIENCE) as admin:
+        with suppress(GroupIdNotFound):
+            await admin.groups.delete(group_of(connector))
