@@ -65,8 +65,9 @@ def read(files: Iterable[Path], provided: Provided) -> dict[str, dict[str, str]]
             raise PenstockError("the connector has no name", where=str(file), next="set name")
         if name in found:
             raise PenstockError(f"two files have the connector {name}", where=str(file), next="give each its own name")
-        if wrong := check(config, provided, ask=False).messages:
-            raise PenstockError("; ".join(wrong), where=str(file), next="correct the configuration")
+        checked = check(config, provided, ask=False)
+        if checked.messages:
+            raise PenstockError("; ".join(checked.messages), where=str(file), next="correct the configuration")
         found[name] = config
     return found
 

@@ -44,14 +44,9 @@ ONCE = "exactly.once.support"
 MemberMaker = Callable[[GroupWork], GroupMember]
 
 
-def once_problem(checked: Checked) -> str | None:
-    """Why a configuration cannot run in a group; None if it can."""
-    if checked.values.get(ONCE) != "required":
-        return None
-    return (
-        f"Invalid value required for configuration {ONCE}: the positions of a group of workers are in Kafka, and not "
-        "in the transactions of events; run the connector on a worker without group.id"
-    )
+def wants_once(checked: Checked) -> bool:
+    """Whether a configuration asks for what a group cannot do: its positions are not in the transactions of events."""
+    return bool(checked.values.get(ONCE) == "required")
 
 
 class Positions(Observer):
@@ -329,8 +324,12 @@ class SharedWork:
         world.secrets.keep(name, checked.secrets)
         if checked.messages:
             raise PenstockError("; ".join(checked.messages), next="correct the configuration")
-        if problem := once_problem(checked):
-            raise PenstockError(problem, where=f"connector {name}", next="change it, or run it on such a worker")
+        if wants_once(checked):
+            raise PenstockError(
+                "exactly.once.support=required is not possible in a group of workers, whose positions are in Kafka",
+                where=f"connector {name}",
+                next="change it, or run the connector on a worker without group.id",
+            )
         return TaskMaker(name, world.servers, checked, world.producer, kept.starts())
 
     def _begin(self, id: TaskId, of: Divided) -> Running:

@@ -14,7 +14,7 @@ from penstock.connect.checks import Checked
 from penstock.connect.connector_store import STARTED, STOPPED, Kept
 from penstock.connect.connector_tasks import own
 from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
-from penstock.connect.group.group_work import ONCE, MemberMaker, SharedWork, once_problem
+from penstock.connect.group.group_work import ONCE, MemberMaker, SharedWork, wants_once
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
 from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
 from penstock.connect.offsets import Offsets, folder_of
@@ -195,8 +195,11 @@ class GroupWorker(Worker):
 
     def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
         checked = super().check(config, plugin)
-        if problem := once_problem(checked):
-            checked.errors.setdefault(ONCE, []).append(problem)
+        if wants_once(checked):
+            checked.errors.setdefault(ONCE, []).append(
+                f"Invalid value required for configuration {ONCE}: the positions of a group of workers are in Kafka, "
+                "and not in the transactions of events; run the connector on a worker without group.id"
+            )
         return checked
 
     @contextmanager
