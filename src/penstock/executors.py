@@ -42,10 +42,10 @@ class Found(NamedTuple):
     sees: bool
 
 
-def require_executors(session: SparkSession, checkpoint: Location) -> None:
+def require_executors(session: SparkSession, checkpoint: Location | None) -> None:
     """Raise PenstockError if executors lack what a run needs; a local session has none.
 
-    Those are asked that Spark has at this moment.
+    Those are asked that Spark has at this moment. Without a checkpoint they write no state.
     """
     if is_local(str(session.sparkContext.master)):
         return

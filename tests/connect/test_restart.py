@@ -45,7 +45,7 @@ def group_file(services: Services, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_connectors_run_on_a_cluster_of_which_an_executor_is_killed(
-    file: Path, services: Services, cql: Any, tables: Any, config: dict[str, str], tmp_path: Path
+    group_file: Path, services: Services, cql: Any, tables: Any, config: dict[str, str], tmp_path: Path
 ) -> None:
     table = tables("on_a_cluster")
     topic = f"{config['topic.prefix']}.{table}"
@@ -55,7 +55,7 @@ def test_connectors_run_on_a_cluster_of_which_an_executor_is_killed(
         return {int(re.findall(rb'"id":(\d+)', key)[0]) for key in found}
 
     cluster = ["--master", "local-cluster[1,1,1024]", "--executor-memory", "700m"]
-    with worker(file, tmp_path / "data", *cluster) as (process, url):
+    with worker(group_file, tmp_path / "data", *cluster) as (process, url):
         connect = KafkaConnect(url)
         cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'a')")
         connect.create_connector({"name": "killed", "config": config | {"scylla.table.names": table}})

@@ -118,7 +118,8 @@ def run(args: Namespace) -> int:
         world = World(spark, chosen.servers, folder, chosen.provided, chosen.producer, secrets, observer=observer)
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
-            require_executors(spark, folder)
+            # The folder of a group's worker is only for the driver's files.
+            require_executors(spark, None if chosen.group else folder)
             worker = _worker(chosen, world, _advertised(chosen, bound), data / "connectors", given)
             if chosen.passwords is None:
                 warn_if_open(chosen.host, "run connectors with the rights of this worker")
