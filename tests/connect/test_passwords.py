@@ -21,9 +21,9 @@ from penstock.serve.rest_server import RestServer, bind
 KNOWN = {"ann": "s:e:c ret", "jörg": "ü"}
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    worker = memory_worker(tmp_path)
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    worker = memory_worker(tmp_path_factory.mktemp("worker"))
     worker.start()
     server = RestServer(protected(application(worker), Passwords(KNOWN)), bind("127.0.0.1", 0))
     yield server.url
