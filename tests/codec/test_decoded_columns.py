@@ -215,4 +215,4 @@ def test_a_file_that_does_not_compile_is_told_with_its_text(capfd: pytest.Captur
         PenstockError, match=r"the Protobuf schema cannot be compiled \(schema 7\).*The schema is message {"
     ):
         compiled("message {", "schema 7")
-    assert "one.proto" in capfd.readouterr().err
+    assert "the schema.proto" in capfd.readouterr().err

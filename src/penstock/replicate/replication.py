@@ -198,4 +198,5 @@ class Replication:
 def _options(access: Access) -> dict[str, Any]:
     """The arguments that reach a cluster."""
     given = {name: getattr(access, name) for name in Access.__dataclass_fields__}
-    return {name: value for name, value in given.items() if value != ""}
+    # Without those that are not set; only sink connectors translate addresses.
+    return {name: value for name, value in given.items() if value not in ("", ())}

@@ -299,7 +299,8 @@ class SharedWork:
                 with self._lock:
                     self._owners[name] = owner
         for id in sorted(share.tasks - self.running.keys()):
-            if self._is_mine(id, share, known):
+            # A place that is lost meanwhile is no longer claimed, and others may have the task.
+            if self._share is share and self._is_mine(id, share, known):
                 one = self._begin(id, known[id.connector])
                 with self._lock:
                     self.running[id] = one
