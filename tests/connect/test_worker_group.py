@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 from confluent_kafka import KafkaException
-from kafka_topics import messages
+from kafka_topics import messages, new_topic
 from pyspark.sql import SparkSession
 from requests.exceptions import HTTPError
 from waiting import PATIENCE, until
@@ -22,6 +22,7 @@ from penstock.connect.connector import Connector
 from penstock.connect.connector_store import Kept
 from penstock.connect.providers import Provided
 from penstock.connect.world import World
+from penstock.errors import PenstockError
 from penstock.local.services import Services
 
 PARTITIONS = 4  # the broker's default
@@ -228,3 +229,10 @@ def test_positions_of_a_worker_on_its_own_are_taken_over(
     until(lambda: arrived(services, topic) == 2, "only the later event")
     until(lambda: states(second, "before") == ["RUNNING"], "running task")
     assert arrived(services, topic) == 2
+
+
+def test_configurations_without_an_order_are_refused(services: Services) -> None:
+    with new_topic(services.kafka, "configs", 2) as topic:
+        made = new_group(configs=topic).topics(services.kafka, {})
+        with pytest.raises(PenstockError, match=r"several partitions.*set config.storage.topic to another topic"):
+            made.configs.start()

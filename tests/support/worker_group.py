@@ -44,8 +44,8 @@ class Member:
         return {(id.connector, id.number) for id, one in self.worker.work.running.items() if one.task}
 
 
-def new_group(**properties: str) -> GroupSettings:
-    """A group with topics of its own, with these properties of a worker's file."""
+def new_group(configs: str = "", **properties: str) -> GroupSettings:
+    """A group with topics of its own, or this one of configurations, with these properties of a worker's file."""
     name = f"group-{uuid.uuid4().hex[:8]}"
     given = {
         "group.id": name,
@@ -55,7 +55,7 @@ def new_group(**properties: str) -> GroupSettings:
         "session.timeout.ms": "6000",
         "heartbeat.interval.ms": "200",
     }
-    made = group_settings(given | properties, f"{name}-configs", None, "a test")
+    made = group_settings(given | properties, configs or f"{name}-configs", None, "a test")
     assert made
     return made
 

@@ -107,18 +107,23 @@ class ConnectorStore(ConnectorWriter):
             self.cluster_id = await admin.cluster_id()
         records: list[tuple[str, bytes | None]] = []
         async with Reader(self._servers, patience=PATIENCE, **self._security) as reader:
-            if len(await reader.partitions(self._topic)) != 1:
-                raise PenstockError(
-                    "the topic of configurations has several partitions, so its records have no order",
-                    where=f"topic {self._topic} at {self._servers}",
-                    next="set config.storage.topic to another topic",
-                )
+            require_order(await reader.partitions(self._topic), f"topic {self._topic} at {self._servers}")
             start, end = await reader.earliest(self._topic), await reader.latest(self._topic)
             most = self._max_decompressed
             async for _, table in reader.read(self._topic, start=start, end=end, max_decompressed_bytes=most):
                 rows = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
                 records += [(key.decode(errors="replace"), value) for key, value in rows if key is not None]
         return records
+
+
+def require_order(partitions: range, where: str) -> None:
+    """Raise PenstockError for a topic of configurations with several partitions."""
+    if len(partitions) != 1:
+        raise PenstockError(
+            "the topic of configurations has several partitions, so its records have no order",
+            where=where,
+            next="set config.storage.topic to another topic",
+        )
 
 
 def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:

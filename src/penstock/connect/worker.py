@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.connect.connector import Connector
@@ -41,8 +40,11 @@ class ConnectWorker(Worker):
                 connector.halt()
             self.store.close()
 
-    def known(self) -> Mapping[str, Connector]:
-        return self._connectors
+    def names(self) -> list[str]:
+        return sorted(self._connectors)
+
+    def find(self, name: str) -> Connector | None:
+        return self._connectors.get(name)
 
     def get(self, name: str) -> Connector:
         if name not in self._connectors:

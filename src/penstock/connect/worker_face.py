@@ -72,8 +72,12 @@ class Worker(ABC):
         """Raise PenstockError if this worker cannot go on."""
 
     @abstractmethod
-    def known(self) -> Mapping[str, ShownConnector]:
-        """All connectors by name."""
+    def names(self) -> list[str]:
+        """The names of all connectors, sorted."""
+
+    @abstractmethod
+    def find(self, name: str) -> ShownConnector | None:
+        """A connector; None if there is none."""
 
     @abstractmethod
     def set_state(self, name: str, state: str) -> None:
@@ -105,12 +109,9 @@ class Worker(ABC):
         with self._changes:
             yield
 
-    def names(self) -> list[str]:
-        return sorted(self.known())
-
     def get(self, name: str) -> ShownConnector:
         """A connector; raises RestError (404) if there is none."""
-        if (found := self.known().get(name)) is None:
+        if (found := self.find(name)) is None:
             raise RestError(404, f"Connector {name} not found")
         return found
 
@@ -124,14 +125,14 @@ class Worker(ABC):
     def create(self, name: str, config: Mapping[str, str], state: str = STARTED) -> None:
         """Create a connector; raises RestError if it exists or its configuration is wrong."""
         with self._changing():
-            if name in self.known():
+            if self.find(name) is not None:
                 raise RestError(409, f"Connector {name} already exists")
             self._keep(name, Kept(self._checked(name, config), state))
 
     def configure(self, name: str, config: Mapping[str, str]) -> bool:
         """Set a connector's configuration; True if the connector is new."""
         with self._changing():
-            known = self.known().get(name)
+            known = self.find(name)
             if known and plugin_of(config) is not known.plugin:
                 raise RestError(
                     400, f"Connector {name} is of {known.plugin.name}, whose positions another class cannot continue. "
@@ -167,7 +168,7 @@ class Worker(ABC):
 
     def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
         """Check a configuration; hidden values of an existing connector are taken from its configuration."""
-        known = self.known().get(config.get("name", ""))
+        known = self.find(config.get("name", ""))
         given = restored(config, known.kept.config) if known else config
         return check(given, self.world.provided, plugin=plugin)
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from penstock.connect.connector_store import require_order
 from penstock.errors import PenstockError
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
@@ -42,7 +43,10 @@ class NotWritten(PenstockError):
 
 
 class CompactedTopic:
-    """The topic `name`, created with `partitions` if it is missing; `security` are the client's options."""
+    """The topic `name`, created with `partitions` if it is missing; `security` are the client's options.
+
+    With `ordered`, a topic with several partitions is refused: its records would have no order.
+    """
 
     def __init__(
         self,
@@ -54,9 +58,11 @@ class CompactedTopic:
         partitions: int = 1,
         replication: int = -1,
         max_decompressed: int | None = None,
+        ordered: bool = False,
     ) -> None:
         self.name, self._servers, self._seen, self._security = name, servers, seen, dict(security)
         self._partitions, self._replication, self._max_decompressed = partitions, replication, max_decompressed
+        self._ordered = ordered
         self._at: dict[int, int] = {}
         self._moved = threading.Condition()
         self._first = Future[None]()
@@ -77,14 +83,15 @@ class CompactedTopic:
         self._follows.wait()
 
     def send(self, key: str, value: bytes | None) -> Future[RecordMetadata]:
-        """Write a record; the result is there when all replicas have it."""
-        assert self._producer, "call start() first"
-        return self._producer.send(self.name, value, key=key.encode())
+        """Write a record in the background; a failure is told in the log, too."""
+        sent = self._send(key, value)
+        sent.add_done_callback(lambda result: self._tell(key, result))
+        return sent
 
     def put(self, key: str, value: bytes | None) -> None:
         """Write a record, and wait until it is seen here; raises PenstockError if it is not written in time."""
         try:
-            written = self.send(key, value).result()
+            written = self._send(key, value).result()
         except KafkaError as error:
             raise NotWritten(
                 f"a record was not written: {error}", where=self._where, next="check that Kafka is up, and try again"
@@ -131,6 +138,14 @@ class CompactedTopic:
         if self._producer:
             self._producer.close()
 
+    def _send(self, key: str, value: bytes | None) -> Future[RecordMetadata]:
+        assert self._producer, "call start() first"
+        return self._producer.send(self.name, value, key=key.encode())
+
+    def _tell(self, key: str, result: Future[RecordMetadata]) -> None:
+        if not result.cancelled() and (error := result.exception()):
+            log.warning("the record %.200r of %s was not written: %s", key, self._where, error)
+
     @property
     def _where(self) -> str:
         return f"topic {self.name} at {self._servers}"
@@ -169,6 +184,8 @@ class CompactedTopic:
                 configs={"cleanup.policy": "compact"},
             )
         async with self._reader() as reader:
+            if self._ordered:
+                require_order(await reader.partitions(self.name), self._where)
             start, end = await reader.earliest(self.name), await reader.latest(self.name)
             await self._read(reader, start, end)
             self._at = {partition: max(at, self._at.get(partition, 0)) for partition, at in end.items()}

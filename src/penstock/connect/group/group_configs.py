@@ -84,6 +84,11 @@ class GroupConfigs(ConnectorWriter):
         with self._lock:
             return dict(self._known)
 
+    def of(self, name: str) -> Divided | None:
+        """A connector; None if there is none."""
+        with self._lock:
+            return self._known.get(name)
+
     def tasks(self) -> list[TaskId]:
         """The tasks that there should be."""
         return [

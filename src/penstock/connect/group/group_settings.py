@@ -45,7 +45,7 @@ class GroupSettings:
         """What its workers share."""
         made = partial(_topic, servers, security)
         return GroupTopics(
-            GroupConfigs(made(self.configs, self.max_decompressed)),
+            GroupConfigs(made(self.configs, self.max_decompressed, ordered=True)),
             KafkaPositions(made(self.positions)),
             GroupStates(made(self.states)),
         )
@@ -107,7 +107,12 @@ def group_settings(
 
 
 def _topic(
-    servers: str, security: Mapping[str, Any], settings: TopicSettings, max_decompressed: int | None = None
+    servers: str,
+    security: Mapping[str, Any],
+    settings: TopicSettings,
+    max_decompressed: int | None = None,
+    *,
+    ordered: bool = False,
 ) -> Callable[[Seen], CompactedTopic]:
     def made(seen: Seen) -> CompactedTopic:
         return CompactedTopic(
@@ -118,6 +123,7 @@ def _topic(
             partitions=settings.partitions,
             replication=settings.replication,
             max_decompressed=max_decompressed,
+            ordered=ordered,
         )
 
     return made

@@ -316,7 +316,7 @@ class SharedWork:
         anew = name in self._anew
         self._anew.discard(name)
         read_to = Offsets(KeptInKafka(self._positions, name)).read_to
-        return Owner(lambda: self.maker(name, of), of, self._world, self._configs, read_to, anew=anew)
+        return Owner(name, lambda: self.maker(name, of), of, self._world, self._configs, read_to, anew=anew)
 
     def maker(self, name: str, of: Divided) -> TaskMaker:
         """Makes a connector's tasks; raises PenstockError for a configuration that is not valid any more."""

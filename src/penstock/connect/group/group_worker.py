@@ -126,12 +126,15 @@ class GroupWorker(Worker):
         self.work.close()
         self._topics.close()
 
-    def known(self) -> Mapping[str, ShownConnector]:
-        known = self._topics.configs.known()
-        return {name: GroupConnector(name, of, self._topics, self.work) for name, of in known.items()}
+    def names(self) -> list[str]:
+        return sorted(self._topics.configs.known())
+
+    def find(self, name: str) -> ShownConnector | None:
+        of = self._topics.configs.of(name)
+        return None if of is None else GroupConnector(name, of, self._topics, self.work)
 
     def get(self, name: str) -> ShownConnector:
-        if name not in self._topics.configs.known():
+        if self._topics.configs.of(name) is None:
             # It may have been created at another worker a moment ago.
             self._topics.configs.refresh()
         return super().get(name)

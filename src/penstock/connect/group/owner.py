@@ -22,6 +22,7 @@ class Owner:
 
     def __init__(
         self,
+        name: str,
         maker: Callable[[], TaskMaker],
         known: Divided,
         world: World,
@@ -30,12 +31,13 @@ class Owner:
         *,
         anew: bool = False,
     ) -> None:
+        self._name = name
         self.known, self._maker, self._world, self._configs = known, maker, world, configs
         self._read_to, self._anew = read_to, anew or not known.is_divided
         self._shares = known.shares
         self.trace, self.waits_for = "", "its tasks"
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="connector", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{name}-connector", daemon=True)
         self._thread.start()
 
     @property
@@ -58,11 +60,11 @@ class Owner:
                 try:
                     self._own(self._maker())
                 except NotWritten as error:
-                    log.warning("a connector waits for %s", self._wait_for(f"Kafka: {error}"))
+                    log.warning("connector %s waits for %s", self._name, self._wait_for(f"Kafka: {error}"))
                     self._stopping.wait(PAUSE)
         except Exception as error:
             self.trace = self._world.secrets.hide(trace_of(error))
-            log.error("a connector failed: %s", self.trace)
+            log.error("connector %s failed: %s", self._name, self.trace)
             self._stopping.wait()
         finally:
             self.waits_for = ""

@@ -122,15 +122,19 @@ class SinkTask:
         if writer.letters is not None:
             replicas = self.values["errors.deadletterqueue.topic.replication.factor"]
             topics.create(self.servers, self._options, writer.letters.topic, topics.TopicCreation(1, replicas, {}))
-        return {topic: write(self._records(spark, topic), RecordSink(writer, topic)) for topic in self.topics}
+        reset = self.values[f"{OVERRIDE}{sink_starts.RESET}"]
+        starts = sink_starts.starts(self.servers, self._options, self.connector, self.topics, self.starts, reset)
+        return {
+            topic: write(self._records(spark, topic, start), RecordSink(writer, topic))
+            for topic, start in starts.items()
+        }
 
     @property
     def _options(self) -> dict[str, str]:
         return {**self.client, **overrides(self.config)}
 
-    def _records(self, spark: SparkSession, topic: str) -> DataFrame:
-        options, given, reset = self._options, self.starts.get(topic), self.values[f"{OVERRIDE}{sink_starts.RESET}"]
-        start = sink_starts.start(self.servers, options, self.connector, topic, given, reset)
+    def _records(self, spark: SparkSession, topic: str, start: str) -> DataFrame:
+        options = self._options
         group = sink_starts.group_of(self.connector)
         return raw_records(
             spark, topic, servers=self.servers, start=start, batch=MOST_RECORDS, group=group, options=options

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from penstock.connect import topics
@@ -24,21 +24,30 @@ def group_of(connector: str) -> str:
     return f"connect-{connector}"
 
 
-def start(servers: str, settings: Mapping[str, str], connector: str, topic: str, given: str | None, reset: str) -> str:
-    """The start of a topic in Spark's form; `given` is one that a user has set, perhaps of some partitions only.
+def starts(
+    servers: str,
+    settings: Mapping[str, str],
+    connector: str,
+    names: Sequence[str],
+    given: Mapping[str, str],
+    reset: str,
+) -> dict[str, str]:
+    """The start of each topic in Spark's form; `given` has those that a user has set, perhaps of some partitions only.
 
     `settings` are a consumer's, for security. Raises PenstockError if Kafka does not answer.
     """
-    own = json.loads(given)[topic] if given else {}
     try:
-        found = asyncio.run(_ask(servers, settings, connector, topic))
-    except UnknownTopicOrPartition:
-        return reset
+        partitions, committed = asyncio.run(_ask(servers, settings, connector, names))
     except KafkaError as error:
         raise _failure("the group's offsets cannot be read", error, connector, servers) from error
-    partitions, committed = found
-    places = {str(one): own.get(str(one), committed.get(one, ENDS[reset])) for one in partitions}
-    return json.dumps({topic: places})
+    found = {}
+    for topic in names:
+        own = json.loads(given[topic])[topic] if topic in given else {}
+        places = {
+            str(one): own.get(str(one), committed.get((topic, one), ENDS[reset])) for one in partitions.get(topic, ())
+        }
+        found[topic] = json.dumps({topic: places}) if places else reset
+    return found
 
 
 def forget(servers: str, settings: Mapping[str, str], connector: str) -> None:
@@ -59,13 +68,16 @@ def _failure(what: str, error: KafkaError, connector: str, servers: str) -> Pens
 
 
 async def _ask(
-    servers: str, settings: Mapping[str, str], connector: str, topic: str
-) -> tuple[list[int], dict[int, int]]:
-    """The partitions of the topic, and the group's offsets by partition."""
+    servers: str, settings: Mapping[str, str], connector: str, names: Sequence[str]
+) -> tuple[dict[str, list[int]], dict[tuple[str, int], int]]:
+    """The partitions of those topics that there are, and the group's offsets by topic and partition."""
+    partitions = {}
     async with topics.admin(servers, settings, patience=topics.PATIENCE) as admin:
-        partitions = [one.partition for one in (await admin.topic(topic)).partitions]
+        for topic in names:
+            with suppress(UnknownTopicOrPartition):
+                partitions[topic] = [one.partition for one in (await admin.topic(topic)).partitions]
         offsets = await admin.groups.offsets(group_of(connector))
-    return partitions, {partition: one.offset for (name, partition), one in offsets.items() if name == topic}
+    return partitions, {place: one.offset for place, one in offsets.items()}
 
 
 async def _forget(servers: str, settings: Mapping[str, str], connector: str) -> None:
