@@ -587,8 +587,9 @@ def test_records_whose_key_was_changed_are_written_in_their_order(cql: Any, serv
 
 
 def test_a_value_that_the_database_refuses_is_told_apart_from_the_others(
-    cql: Any, services: Services, keyspace: str
+    cql: Any, services: Services, keyspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("penstock.connect.sink.record_writer.TOGETHER", 3)
     cql.execute(f"CREATE TABLE {keyspace}.refused (id int PRIMARY KEY, m text)")
     cql.execute(f"CREATE INDEX ON {keyspace}.refused (m)")
     config = {
@@ -607,6 +608,38 @@ def test_a_value_that_the_database_refuses_is_told_apart_from_the_others(
     (bad,) = RecordWriter(settings, RequestLimits(patience=timedelta(seconds=20))).write(records)
     assert bad.record.offset == 2 and "refuses" in bad.reason
     assert sorted(id for (id,) in cql.execute(f"SELECT id FROM {keyspace}.refused")) == [0, 1, 3]
+    # Of records that do not fit, only those before the first one are written.
+    values = [{"id": 4, "m": "v"}, {"id": 5, "m": "v"}, {"id": 6, "m": 1}, {"id": 7, "m": "v"}]
+    records = [records[0]._replace(offset=n, value=Part(None, value)) for n, value in enumerate(values, start=4)]
+    (bad,) = RecordWriter(settings, RequestLimits()).write(records, until_bad=True)
+    assert "m: '1'" in bad.reason
+    assert sorted(id for (id,) in cql.execute(f"SELECT id FROM {keyspace}.refused")) == [0, 1, 3, 4, 5]
+
+
+def test_counters_are_not_counted_twice_where_the_database_refuses_another_record(
+    cql: Any, services: Services, keyspace: str
+) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.clicks (page text PRIMARY KEY, n counter)")
+    place = f"topic.clicks.{keyspace}.clicks."
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "clicks",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+        f"{place}mapping": "page = value.page, n = value.n",
+        f"{place}query": f"UPDATE {keyspace}.clicks SET n = n + :n WHERE page = :page",
+        f"{place}deletesEnabled": "false",
+    }
+    pages = ["a", "b", "x" * 70_000, "c", "a"]
+    records = [
+        ConnectRecord("clicks", 0, n, 1000, Part(None, None), Part(None, {"page": page, "n": 1}))
+        for n, page in enumerate(pages)
+    ]
+    (bad,) = RecordWriter(settings_of(config), RequestLimits(in_flight=1)).write(records)
+    assert bad.record.offset == 2 and "refuses" in bad.reason
+    assert sorted(map(tuple, cql.execute(f"SELECT page, n FROM {keyspace}.clicks"))) == [("a", 2), ("b", 1), ("c", 1)]
 
 
 def test_tombstones_of_a_table_that_is_missing_delete_nothing_or_are_told(

@@ -201,6 +201,55 @@ def test_bytes_that_are_no_record_are_refused(data: bytes, said: str) -> None:
         of_json(data, enveloped=True)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+NUMBERS = ["123456789012345678901234567890", "18446744073709551616", "1e400", "-0.0", "1E-7", "0.10000000000000000555"]
+UNUSUAL = [
+    *(text.encode() for text in NUMBERS),
+    b'"\\ud800"',
+    b'{"a":1,"a":2}',
+    b"\xef\xbb\xbf[1]",
+    '"a"'.encode("utf-16"),
+]
+
+
+@given(JSON)
+def test_json_is_read_as_by_python(value: Any) -> None:
+    assert of_json(json.dumps(value).encode(), enveloped=False) == Part(None, value)
+
+
+@pytest.mark.parametrize("data", UNUSUAL)
+def test_unusual_json_is_read_as_by_python(data: bytes) -> None:
+    found = of_json(data, enveloped=False).value
+    assert (repr(found), type(found)) == (repr(json.loads(data)), type(json.loads(data)))
+
+
+@given(st.integers(), st.text(), JSON, st.booleans())
+def test_a_value_behind_a_known_schema_is_read_as_with_any_schema(
+    n: int, text: str, inside: Any, compact: bool
+) -> None:
+    """Compact records are those whose schema is not read again; a field may be called as the payload is."""
+    fields = [
+        {"field": "payload", "type": "int64", "optional": True},
+        {"field": "schema", "type": "string", "default": ',"payload":'},
+    ]
+    schema = {"type": "struct", "fields": fields, "parameters": {"payload": "x"}}
+    separators = (",", ":") if compact else None
+    data = json.dumps({"schema": schema, "payload": {"payload": n, "schema": text}}, separators=separators).encode()
+    if -(1 << 63) <= n < 1 << 63:
+        wanted = Part(schema, {"payload": n, "schema": text})
+        assert of_json(data, enveloped=True) == of_json(data, enveloped=True) == wanted
+    else:
+        with pytest.raises(NoValue, match="no int64"):
+            of_json(data, enveloped=True)
+    more = data[:-1] + b',"other":' + json.dumps(inside).encode() + b"}"
+    with pytest.raises(NoValue, match='only "schema" and "payload"'):
+        of_json(more, enveloped=True)
+
+
 def test_missing_fields_have_their_default() -> None:
     schema = {"type": "struct", "fields": [{"field": "a", "type": "int32", "default": 7}]}
     assert of_json(json.dumps({"schema": schema, "payload": {}}).encode(), enveloped=True).value == {"a": 7}

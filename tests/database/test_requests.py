@@ -113,9 +113,19 @@ def test_only_unanswered_requests_are_repeated_and_then_at_any_node(nodes: Nodes
     nodes.sent.pop()
     asked = Counter(key for key, _ in nodes.sent)
     # Requests that were sent before the first fault was seen; the others wait for the next attempt.
-    assert [key for key, _ in nodes.sent[:8]] == KEYS[:8]
+    assert [key for key, _ in nodes.sent[:7]] == KEYS[:7]
     assert asked == Counter(KEYS) + Counter({KEYS[4]: 1, KEYS[5]: 2})
-    assert {host for _, host in nodes.sent[8:]} == {None} and nodes.in_flight == 0
+    assert {host for _, host in nodes.sent[7:]} == {None} and nodes.in_flight == 0
+
+
+def test_requests_are_sent_while_more_of_them_are_made_and_faults_wait_for_the_end(nodes: Nodes) -> None:
+    nodes.faults = {KEYS[1]: [OperationTimedOut()]}
+    sending = module.Sending(ACCESS, "ks", LIMITS, what="reading", where="ks.t")
+    sending.add(reads(*KEYS[:3]))
+    assert [key for key, _ in nodes.sent] == KEYS[:3] and nodes.in_flight == 3
+    sending.add(reads(*KEYS[3:9]))
+    assert [key for key, _ in nodes.sent] == KEYS[:4] and sending.unanswered() == [*range(1, 9)]
+    assert [page.data for page in sending.finish()] == KEYS[:9] and nodes.in_flight == 0
 
 
 def test_a_fault_that_stays_ends_with_what_failed_and_where(nodes: Nodes) -> None:

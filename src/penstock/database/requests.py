@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import count
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from cassandra import InvalidRequest
+from cassandra import InvalidRequest, Unauthorized
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from penstock.database import Page
@@ -26,6 +26,9 @@ from penstock.database.table_catalog import base_name, describe
 from penstock.database.token_ring import by_owner, owners
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import CqlTable
+
+_FAULTS = (*TRANSIENT, InvalidRequest, Unauthorized)
+"""What a request may end with, for which the others are waited for."""
 
 
 class RefusedValue(PenstockError):
@@ -105,57 +108,114 @@ def send_all(
     Raises DatabaseUnavailable after `limits.patience` of faults, SchemaChanged if the table has changed, and
     PenstockError if the database refuses a value or the user lacks a permission.
     """
-    answers: list[Page | None] = [None] * len(requests)
-    place = f"{where} at {access.hosts}"
-    # Only the first attempt asks the owner: after a fault it may be down, and any node can answer.
-    attempts, sent = iter([True]), count()
-    try:
-        retrying(
-            lambda: _send_missing(
-                connection(access), requests, answers, limits, keyspace if next(attempts, False) else None, sent
-            ),
-            what=what,
-            where=place,
-            patience=limits.patience,
-        )
-    except InvalidRequest as error:
-        texts = {text for request in requests for text, _ in request.statements}
-        raise refusal(error, access, table, texts, what=what, where=place, patience=limits.patience) from error
-    if repeated and (more := next(sent) - len(requests)):
-        repeated(more)
-    return [answer for answer in answers if answer is not None]
+    sending = Sending(access, keyspace, limits, what=what, where=where, table=table, repeated=repeated)
+    sending.add(requests)
+    return sending.finish()
 
 
-def _send_missing(
-    link: CqlConnection,
-    requests: Sequence[Request],
-    answers: list[Page | None],
-    limits: RequestLimits,
-    keyspace: str | None,
-    sent: Iterator[int],
-) -> None:
-    """Send the requests without an answer, to their owners if `keyspace` is given; raise a fault after all are done.
+class Sending:
+    """Requests that are sent while the caller makes more of them; the arguments are those of `send_all`."""
 
-    `sent` counts the requests.
-    """
-    hosts = owners(link, keyspace, [request.key for request in requests]) if keyspace else [None] * len(requests)
-    waiting: deque[tuple[int, int, Any]] = deque()
-    fault: Exception | None = None
-    for number, request in enumerate(requests):
-        if answers[number] is not None or fault:
-            continue
-        if len(waiting) >= limits.in_flight:
-            fault = _receive(*waiting.popleft(), answers)
-        waiting.append((number, int(time.time()), _send(link, request, limits, hosts[number])))
-        next(sent)
-    while waiting:
-        fault = _receive(*waiting.popleft(), answers) or fault
-    if fault:
-        raise fault
+    def __init__(
+        self,
+        access: Access,
+        keyspace: str,
+        limits: RequestLimits,
+        *,
+        what: str,
+        where: str,
+        table: CqlTable | None = None,
+        repeated: Callable[[int], None] | None = None,
+    ) -> None:
+        self._access, self._keyspace, self._limits = access, keyspace, limits
+        self._what, self._place = what, f"{where} at {access.hosts}"
+        self._table, self._repeated = table, repeated
+        self._requests: list[Request] = []
+        self._answers: list[Page | None] = []
+        self._waiting: deque[tuple[int, int, Any]] = deque()
+        self._fault: Exception | None = None
+        self._sent = 0
 
+    def add(self, requests: Sequence[Request]) -> None:
+        """Send more requests; waits while `limits.in_flight` of them have no answer.
 
-def _send(link: CqlConnection, request: Request, limits: RequestLimits, host: Any) -> Any:
-    return link.pages.execute_async(_statement(link, request), timeout=limits.timeout.total_seconds(), host=host)
+        After a fault they are only kept: `finish` sends them, and raises what is to be raised.
+        """
+        first = len(self._requests)
+        self._requests += requests
+        self._answers += [None] * len(requests)
+        try:
+            self._send(range(first, len(self._requests)), self._keyspace)
+        except _FAULTS as error:
+            self._fault = self._fault or error
+
+    def finish(self) -> list[Page]:
+        """Wait for all answers, and return them in the order of the requests."""
+        # The first attempt is what `add` has sent. Later ones do not ask the owner, which may be down: any node can.
+        attempts = chain([()], repeat(None))
+        try:
+            retrying(
+                lambda: self._attempt(next(attempts)),
+                what=self._what,
+                where=self._place,
+                patience=self._limits.patience,
+            )
+        except InvalidRequest as error:
+            texts = {text for request in self._requests for text, _ in request.statements}
+            raise refusal(
+                error,
+                self._access,
+                self._table,
+                texts,
+                what=self._what,
+                where=self._place,
+                patience=self._limits.patience,
+            ) from error
+        if self._repeated and (more := self._sent - len(self._requests)):
+            self._repeated(more)
+        return [answer for answer in self._answers if answer is not None]
+
+    def unanswered(self) -> list[int]:
+        """The numbers of the requests without an answer."""
+        return [number for number, answer in enumerate(self._answers) if answer is None]
+
+    def _attempt(self, numbers: Sequence[int] | None) -> None:
+        """Send these requests, or all without an answer; raise a fault after all are done."""
+        if numbers is None:
+            numbers = self.unanswered()
+        self._send(numbers, None)
+        while self._waiting:
+            self._receive()
+        if fault := self._fault:
+            self._fault = None
+            raise fault
+
+    def _send(self, numbers: Sequence[int], keyspace: str | None) -> None:
+        """Send requests, to their owners if `keyspace` is given, until there is a fault."""
+        if self._fault or not numbers:
+            return
+        link = connection(self._access)
+        keys = [self._requests[number].key for number in numbers]
+        hosts = owners(link, keyspace, keys) if keyspace else [None] * len(keys)
+        for number, host in zip(numbers, hosts, strict=True):
+            if len(self._waiting) >= self._limits.in_flight:
+                self._receive()
+            if self._fault:
+                return
+            request, seconds = self._requests[number], self._limits.timeout.total_seconds()
+            future = link.pages.execute_async(_statement(link, request), timeout=seconds, host=host)
+            self._waiting.append((number, int(time.time()), future))
+            self._sent += 1
+
+    def _receive(self) -> None:
+        """Take the answer to the oldest request that has none."""
+        number, asked, future = self._waiting.popleft()
+        try:
+            rows = future.result().current_rows
+        except _FAULTS as error:
+            self._fault = self._fault or error
+        else:
+            self._answers[number] = replace(rows[0], asked=asked) if rows else Page(b"", 0, True)
 
 
 def _statement(link: CqlConnection, request: Request) -> Any:
@@ -174,10 +234,11 @@ def _statement(link: CqlConnection, request: Request) -> Any:
 
 def _now(values: Values) -> list[bytes | None]:
     """The values as they are to be sent now."""
-    return [
-        value.left() if isinstance(value, Expiry) else value.next() if isinstance(value, ListTime) else value
-        for value in values
-    ]
+    return [value if type(value) is bytes else _at_last(value) for value in values]
+
+
+def _at_last(value: Value) -> bytes | None:
+    return value.left() if isinstance(value, Expiry) else value.next() if isinstance(value, ListTime) else value
 
 
 class _Bound(BoundStatement):  # type: ignore[misc]
@@ -194,16 +255,6 @@ def _routed(statement: Any, prepared: Any, request: Request) -> Any:
     statement.keyspace = prepared.keyspace
     statement.table = prepared.column_metadata[0].table_name if prepared.column_metadata else None
     return statement
-
-
-def _receive(number: int, asked: int, future: Any, answers: list[Page | None]) -> Exception | None:
-    try:
-        rows = future.result().current_rows
-    except TRANSIENT as error:
-        found: Exception = error
-        return found
-    answers[number] = replace(rows[0], asked=asked) if rows else Page(b"", 0, True)
-    return None
 
 
 def size_of(statements: Iterable[Statement]) -> int:

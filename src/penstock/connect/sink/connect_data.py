@@ -16,6 +16,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
+
 from penstock.codec.connect_schema import Schema
 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -79,12 +81,11 @@ def of_json(data: bytes | None, *, enveloped: bool) -> Part:
     """The part that these bytes are; with `enveloped` they have the schema, too. Raises NoValue."""
     if data is None:
         return NOTHING
-    try:
-        found = json.loads(data, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise NoValue(f"it is not JSON: {error}") from None
     if not enveloped:
-        return Part(None, found)
+        return Part(None, _parsed(data))
+    if quick := _after_known_schema(data):
+        return quick
+    found = _parsed(data)
     if not isinstance(found, dict) or set(found) != {"schema", "payload"}:
         raise NoValue(
             'it is not an object with only "schema" and "payload"; set schemas.enable=false if records have no schema'
@@ -95,8 +96,46 @@ def of_json(data: bytes | None, *, enveloped: bool) -> Part:
     return Part(*_with_schema(text, found["payload"]))
 
 
+def _parsed(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        pass  # Python's reader takes more, such as numbers of 20 digits, and says where the text is wrong.
+    try:
+        return json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise NoValue(f"it is not JSON: {error}") from None
+
+
 def _no_constant(text: str) -> None:
     raise ValueError(f"JSON has no {text}")
+
+
+_SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
+
+
+def _after_known_schema(data: bytes) -> Part | None:
+    """The part, where only its value must be read, since the bytes of its schema are known; None for others."""
+    end = data.find(_PAYLOAD)
+    if not 0 < end <= MOST_KEPT or data[-1:] != b"}" or (known := _schema_before(data[:end])) is None:
+        return None
+    try:
+        # A value alone: with more fields behind it, it is not JSON.
+        payload = msgspec.json.decode(data[end + len(_PAYLOAD) : -1])
+    except (ValueError, RecursionError):
+        return None
+    schema, read = known
+    return Part(schema, read(payload))
+
+
+@lru_cache(maxsize=1000)
+def _schema_before(head: bytes) -> tuple[Schema, Reader] | None:
+    """The schema that a record begins with, and what reads its values; None if the whole record must be read."""
+    try:
+        schema = _parsed(head.removeprefix(_SCHEMA)) if head.startswith(_SCHEMA) else None
+        return None if schema is None else _compiled(json.dumps(schema))
+    except NoValue:
+        return None
 
 
 def _with_schema(text: str, payload: Any) -> tuple[Schema, Any]:
@@ -173,11 +212,11 @@ def _as(wanted: type, value: Any, kind: str) -> Any:
 
 
 def _integer(kind: str) -> Reader:
-    bits = INTEGERS[kind] - 1
+    least, most = -(1 << INTEGERS[kind] - 1), (1 << INTEGERS[kind] - 1) - 1
 
     def read(value: Any) -> int:
         number: int = _as(int, value, kind)
-        if not -(1 << bits) <= number < 1 << bits:
+        if not least <= number <= most:
             raise NoValue(f"{number} is no {kind}")
         return number
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -26,15 +26,28 @@ from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import connection
-from penstock.database.requests import ListTime, RefusedValue, Request, RequestLimits, Statement, send_all, together
+from penstock.database.requests import (
+    ListTime,
+    RefusedValue,
+    Request,
+    RequestLimits,
+    Sending,
+    Statement,
+    send_all,
+    together,
+)
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, partition_key
 from penstock.errors import PenstockError
-from penstock.schema import CqlTable, CqlType, parse_type
+from penstock.schema import Column, CqlTable, CqlType, parse_type
 
 MOST_TEXTS = 50
 """Statements prepared for one table; records with other columns use one with all of its columns."""
+MOST_FITS = 1000
+"""Sets of fields for which it is kept how they fit their tables."""
+TOGETHER = 1000
+"""Records that are converted before they are sent: the database writes while the next ones are converted."""
 Cells = dict[str, bytes | None]
 
 
@@ -67,6 +80,18 @@ class Write(NamedTuple):
     """The statement without some of them."""
 
 
+class Fit(NamedTuple):
+    """What is the same for all records with some fields."""
+
+    table: CqlTable
+    columns: list[tuple[str, str, CqlType]]
+    """Of each field its name, and the name and the type of its column."""
+    key: list[Column]
+    lists: list[str]
+    """The columns of lists whose elements are stored one by one."""
+    counted: bool
+
+
 class Written(NamedTuple):
     """The last write of a row: when, of which millisecond, and by which record."""
 
@@ -75,8 +100,8 @@ class Written(NamedTuple):
     place: tuple[str, int, int]
 
 
-BEFORE = -(1 << 62)
-"""A time before all others."""
+NEVER = Written(-(1 << 62), -(1 << 62), ("", -1, -1))
+"""The last write of a row without one."""
 
 
 @dataclass
@@ -93,7 +118,8 @@ class RecordWriter:
     _rows: dict[tuple[Any, ...], Written] = field(default_factory=dict)
     _looked: set[tuple[str, ...]] = field(default_factory=set)
     _routes: dict[str, list[Route]] = field(default_factory=dict)
-    _texts: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
+    _fits: dict[tuple[Any, ...], Fit] = field(default_factory=dict)
+    _texts: dict[str, dict[tuple[str, ...], str]] = field(default_factory=dict)
     _queries: dict[str, list[tuple[str, CqlType]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,48 +127,40 @@ class RecordWriter:
 
     def write(self, records: Sequence[ConnectRecord], *, until_bad: bool = False) -> list[Bad]:
         """Write the records, and return those that do not fit; with `until_bad` none after the first of these."""
-        writes: list[Write] = []
         bad: list[Bad] = []
-        for record in records:
-            try:
-                writes += list(self.writes(record))
-            except (BadRecord, UnlikeTable, NoField) as error:
-                bad.append(Bad(record, str(error)))
-                if until_bad:
-                    break
-        return bad + self._send(writes)
+        sent: dict[tuple[str, str], RouteWrites] = {}
+        for first in range(0, len(records), TOGETHER):
+            writes: dict[tuple[str, str], list[Write]] = {}
+            for record in records[first : first + TOGETHER]:
+                try:
+                    made = self.writes(record)
+                except (BadRecord, UnlikeTable, NoField) as error:
+                    bad.append(Bad(record, str(error)))
+                    if until_bad:
+                        break
+                else:
+                    for one in made:
+                        writes.setdefault((one.route.topic, one.route.name), []).append(one)
+            for place, some in writes.items():
+                if place not in sent:
+                    sent[place] = RouteWrites(self, some[0].route)
+                sent[place].send(some)
+            if bad and until_bad:
+                break
+        return bad + [one for each in sent.values() for one in each.refused()]
 
     # Sending.
 
-    def _send(self, writes: Sequence[Write]) -> list[Bad]:
-        """Send the writes; returns the records that the database refuses."""
-        by_route: dict[tuple[str, str], list[Write]] = {}
-        for one in writes:
-            by_route.setdefault((one.route.topic, one.route.name), []).append(one)
-        return [bad for some in by_route.values() for bad in self._send_to(some[0].route, some)]
+    def sending(self, route: Route) -> Sending:
+        return Sending(self._access(route), route.keyspace, self.limits, what="writing", where=route.name)
 
-    def _send_to(self, route: Route, writes: Sequence[Write]) -> list[Bad]:
-        if not writes:
-            return []
+    def requests(self, route: Route, writes: Sequence[Write]) -> list[Request]:
+        """The requests of some writes; those without a time of their own, of counters, are sent one by one."""
         access = self._access(route)
         writes = self._without_known_lists(access, route, writes) if self.again else writes
-        given = [(one.partition, [one.statement]) for one in writes]
-        # Those without a time of their own: counters.
-        counted = route.query or any("USING TIMESTAMP" not in one.statement[0] for one in writes)
-        requests = (
-            [Request((one.statement,), one.partition) for one in writes]
-            if counted
-            else together(access, route.keyspace, given, self.limits)
-        )
-        try:
-            send_all(access, route.keyspace, requests, self.limits, what="writing", where=route.name)
-        except RefusedValue as error:
-            if len(writes) == 1:
-                return [Bad(writes[0].record, error.what, refused=True)]
-            # One of them is refused: the others are written again, which changes nothing.
-            half = len(writes) // 2
-            return self._send_to(route, writes[:half]) + self._send_to(route, writes[half:])
-        return []
+        if route.query or any("USING TIMESTAMP" not in one.statement[0] for one in writes):
+            return [Request((one.statement,), one.partition) for one in writes]
+        return together(access, route.keyspace, [(one.partition, [one.statement]) for one in writes], self.limits)
 
     def _without_known_lists(self, access: Access, route: Route, writes: Sequence[Write]) -> list[Write]:
         """The writes, without the lists that their rows have already."""
@@ -167,42 +185,41 @@ class RecordWriter:
 
     # Records as statements.
 
-    def writes(self, record: ConnectRecord) -> Iterator[Write]:
+    def writes(self, record: ConnectRecord) -> list[Write]:
         """The writes of a record; raises BadRecord, UnlikeTable or NoField."""
         if record.topic not in self._routes:
             self._routes[record.topic] = self.settings.routes(record.topic)
         if not self._routes[record.topic]:
             raise BadRecord(f"its topic has no table: give topic.{record.topic}.<keyspace>.<table>.mapping")
-        for route in self._routes[record.topic]:
-            made = self._query(record, route) if route.query else self._row(record, route)
-            if made is not None:
-                yield made
+        found = (
+            self._query(record, route) if route.query else self._row(record, route)
+            for route in self._routes[record.topic]
+        )
+        return [made for made in found if made is not None]
 
     def _row(self, record: ConnectRecord, route: Route) -> Write | None:
         if not route.mapping:
             _require_object(record.key, "key")
         if record.value.value is None and (route.deletes or not route.nulls_delete):
             return self._deletion(record, route)
-        values, schemas = _mapped(record, route) if route.mapping else _unmapped(record)
-        table, names = self._fitting(record, route, values, schemas)
+        values = _mapped(record, route) if route.mapping else _unmapped(record)
+        fit = self._fit(record, route, values)
+        table = fit.table
         if route.nulls_delete and route.deletes and _is_null(route, table, values):
             return self._deletion(record, route)
-        kinds = {column.name: column.type for column in table.columns}
-        cells = {
-            names[name]: _cell(kinds[names[name]], value, names[name], record, route) for name, value in values.items()
-        }
+        cells = {column: _cell(kind, values[name], column, record, route) for name, column, kind in fit.columns}
         if route.null_to_unset:
-            keys = {column.name for column in (*table.partition_key, *table.clustering_key)}
+            keys = {column.name for column in fit.key}
             cells = {name: value for name, value in cells.items() if value is not None or name in keys}
-        key = self._key(table, cells, record, route)
-        if any(column.type.name == "counter" for column in table.values):
+        key = self._key(table, fit.key, cells, record, route)
+        if fit.counted:
             return self._counted(record, route, table, cells, key)
         at = self._time(record, route, key)
         if at is None:
             return None
         ttl = _ttl(record, route)
         made = Write(record, route, self._partition(table, key), self._insert(table, cells, at, ttl))
-        lists = {one.name: value for one in table.values if one.type.nonfrozen_list and (value := cells.get(one.name))}
+        lists = {name: value for name in fit.lists if (value := cells.get(name))}
         if not lists:
             return made
         cells_of = {name: value for name, value in cells.items() if name not in lists}
@@ -224,7 +241,7 @@ class RecordWriter:
             if self.settings.manage:
                 return None  # without a table there is no row to delete
             raise UnlikeTable(f"there is no table {route.name}")
-        keys = (*table.partition_key, *table.clustering_key)
+        keys = [*table.partition_key, *table.clustering_key]
         if route.mapping:
             of_key = {column.name for column in keys}
             if any(source.side == "now" and name in of_key for name, source in columns(route.mapping)):
@@ -244,7 +261,7 @@ class RecordWriter:
             for name, value in given.items()
             if names.get(name) in kinds
         }
-        key = self._key(table, cells, record, route)
+        key = self._key(table, keys, cells, record, route)
         at = self._time(record, route, key)
         if at is None:
             return None
@@ -253,10 +270,29 @@ class RecordWriter:
         statement = f"DELETE FROM {base_name(table)}{using} WHERE {_of_row(table)}", [*times, *key]
         return Write(record, route, self._partition(table, key), statement)
 
+    def _fit(self, record: ConnectRecord, route: Route, values: Mapping[str, Any]) -> Fit:
+        """How a record with these fields fits its table, which gets what it lacks."""
+        place = (route.name, *values)
+        known = self._fits.get(place)
+        if known is None or known.table is not self.tables.get(route):
+            if len(self._fits) >= MOST_FITS:
+                self._fits.clear()
+            table, names = self._fitting(record, route, values)
+            kinds = {column.name: column.type for column in table.columns}
+            self._fits[place] = known = Fit(
+                table,
+                [(name, names[name], kinds[names[name]]) for name in values],
+                [*table.partition_key, *table.clustering_key],
+                [column.name for column in table.values if column.type.nonfrozen_list],
+                any(column.type.name == "counter" for column in table.values),
+            )
+        return known
+
     def _fitting(
-        self, record: ConnectRecord, route: Route, values: Mapping[str, Any], schemas: Mapping[str, Schema | None]
+        self, record: ConnectRecord, route: Route, values: Mapping[str, Any]
     ) -> tuple[CqlTable, dict[str, str]]:
         """The table, with a column for each value, and the names of these columns."""
+        schemas = _schemas_of(record, route, values)
         table = self.tables.get(route) or self._created(record, route, values, schemas)
         names = _names(table, values)
         if (missing := _without(names, values)) and (looked := (route.name, *missing)) not in self._looked:
@@ -288,10 +324,12 @@ class RecordWriter:
         comment = str((record.value.schema or {}).get("doc") or "made by a sink connector")
         return self.tables.create(NewTable(route.keyspace, route.table, ordered, key), route, comment)
 
-    def _key(self, table: CqlTable, cells: Cells, record: ConnectRecord, route: Route) -> list[bytes]:
-        """The cells of the primary key; those that are not among `cells` are taken from the record's key."""
+    def _key(
+        self, table: CqlTable, columns: Sequence[Column], cells: Cells, record: ConnectRecord, route: Route
+    ) -> list[bytes]:
+        """The cells of the primary key's columns; those that are not among `cells` are taken from the record's key."""
         found = []
-        for column in (*table.partition_key, *table.clustering_key):
+        for column in columns:
             if column.name not in cells and isinstance(record.key.value, dict) and column.name in record.key.value:
                 value = record.key.value[column.name]
                 cells[column.name] = _cell(column.type, value, column.name, record, route)
@@ -309,21 +347,24 @@ class RecordWriter:
         return partition_key(key[: len(table.partition_key)])
 
     def _insert(self, table: CqlTable, cells: Cells, at: bytes | ListTime, ttl: bytes | None) -> Statement:
-        names = tuple(column.name for column in table.columns if column.name in cells)
-        known = self._texts.setdefault(table.full_name, set())
-        if names not in known and len(known) >= MOST_TEXTS:
-            names = tuple(column.name for column in table.columns)
-        known.add(names)
-        marks = ", ".join("?" * len(names))
-        using = "USING TIMESTAMP ?" if ttl is None else "USING TIMESTAMP ? AND TTL ?"
-        text = f"INSERT INTO {base_name(table)} ({', '.join(map(quoted, names))}) VALUES ({marks}) {using}"
-        return text, [*(cells.get(name, UNSET_VALUE) for name in names), at, *([] if ttl is None else [ttl])]
+        known = self._texts.setdefault(table.full_name, {})
+        names, using = tuple(cells), "USING TIMESTAMP ?" if ttl is None else "USING TIMESTAMP ? AND TTL ?"
+        if names not in known:
+            if len(known) >= MOST_TEXTS:
+                names = tuple(column.name for column in table.columns)
+            marks = ", ".join("?" * len(names))
+            known[names] = f"INSERT INTO {base_name(table)} ({', '.join(map(quoted, names))}) VALUES ({marks}) "
+        values: list[Any] = [cells.get(name, UNSET_VALUE) for name in names]
+        values.append(at)
+        if ttl is not None:
+            values.append(ttl)
+        return known[names] + using, values
 
     def _counted(
         self, record: ConnectRecord, route: Route, table: CqlTable, cells: Cells, key: list[bytes]
     ) -> Write | None:
         """Counters have no write time: the database adds."""
-        if self._is_repeated(record, (route.name, *key)):
+        if self._was_written(record, (route.name, *key)):
             return None
         added = [column.name for column in table.values if cells.get(column.name) is not None]
         if not added:
@@ -337,27 +378,28 @@ class RecordWriter:
 
     def _time(self, record: ConnectRecord, route: Route, key: Sequence[bytes]) -> bytes | None:
         """The time of a write; None if the record was written before."""
-        row = (route.name, *key)
-        if self._is_repeated(record, row):
+        row, place = (route.name, *key), record.place
+        last = self._rows.get(row, NEVER)
+        if _is_repeated(last, place):
             return None
+        kept = last.micros, last.millis
         if (given := _given_time(record, route)) is not None:
             micros = given
         else:
             millis = time.time_ns() // 1_000_000 if record.millis is None else record.millis
-            last = self._rows[row]
             micros = millis * 1000
             if millis >= last.millis:
                 micros = max(micros, last.micros + 1)
-                self._rows[row] = last._replace(micros=micros, millis=millis)
+                kept = micros, millis
+        self._rows[row] = Written(*kept, place)
         return micros.to_bytes(8, "big", signed=True)
 
-    def _is_repeated(self, record: ConnectRecord, row: tuple[Any, ...]) -> bool:
-        """Whether the record, or a later one of its partition, was the last to be written to this row."""
-        last, place = self._rows.get(row), record.place
-        if last is not None and last.place[:2] == place[:2] and last.place >= place:
-            return True
-        micros, millis = (BEFORE, BEFORE) if last is None else last[:2]
-        self._rows[row] = Written(micros, millis, place)
+    def _was_written(self, record: ConnectRecord, row: tuple[Any, ...]) -> bool:
+        """Whether the record was written to this row before; remembers that it is now."""
+        last, place = self._rows.get(row, NEVER), record.place
+        if repeated := _is_repeated(last, place):
+            return repeated
+        self._rows[row] = last._replace(place=place)
         return False
 
     # Own statements.
@@ -365,7 +407,7 @@ class RecordWriter:
     def _query(self, record: ConnectRecord, route: Route) -> Write | None:
         """The route's own statement, with the mapped values in its markers."""
         assert route.mapping, "checked with the configuration"
-        if self._is_repeated(record, (route.name, *record.place)):
+        if self._was_written(record, (route.name, *record.place)):
             return None
         values = {name: source.of(record) for name, source in columns(route.mapping)}
         bound = []
@@ -395,6 +437,49 @@ class RecordWriter:
         return self._queries[route.query]
 
 
+class RouteWrites:
+    """The writes of a route, which are sent while more of them are made."""
+
+    def __init__(self, writer: RecordWriter, route: Route) -> None:
+        self._writer, self._route = writer, route
+        self._writes: list[Write] = []
+        self._sending = writer.sending(route)
+        self._alone = True
+        """Whether each write is a request of its own."""
+
+    def send(self, writes: Sequence[Write]) -> None:
+        requests = self._writer.requests(self._route, writes)
+        self._alone = self._alone and [one.statements for one in requests] == [(each.statement,) for each in writes]
+        self._writes += writes
+        self._sending.add(requests)
+
+    def refused(self) -> list[Bad]:
+        """Wait until the writes are done; returns the records that the database refuses."""
+        try:
+            self._sending.finish()
+        except RefusedValue as error:
+            writes = self._writes
+            if self._alone:
+                # What counts must not be written twice.
+                writes = [writes[number] for number in self._sending.unanswered()]
+            if len(writes) == 1:
+                return [Bad(writes[0].record, error.what, refused=True)]
+            # One of them is refused: the others are written again, which changes nothing.
+            half = len(writes) // 2
+            return [bad for some in (writes[:half], writes[half:]) for bad in self._again(some)]
+        return []
+
+    def _again(self, writes: Sequence[Write]) -> list[Bad]:
+        part = RouteWrites(self._writer, self._route)
+        part.send(writes)
+        return part.refused()
+
+
+def _is_repeated(last: Written, place: tuple[str, int, int]) -> bool:
+    """Whether the record at this place, or a later one of its partition, was the last to be written to a row."""
+    return last.place[:2] == place[:2] and last.place >= place
+
+
 def _reading(table: CqlTable, key: Sequence[bytes], names: Sequence[str]) -> Statement:
     """A statement that reads columns of a row."""
     return f"SELECT {', '.join(map(quoted, names))} FROM {base_name(table)} WHERE {_of_row(table)}", list(key)
@@ -410,22 +495,26 @@ def _require_object(part: Part, side: str) -> None:
         raise BadRecord(f"its {side} must be a struct or a map, and is {type(part.value).__name__}")
 
 
-def _unmapped(record: ConnectRecord) -> tuple[Mapping[str, Any], dict[str, Schema | None]]:
-    """The fields of the value, and their schemas."""
+def _unmapped(record: ConnectRecord) -> Mapping[str, Any]:
+    """The fields of the value."""
     _require_object(record.value, "value")
-    values = record.value.value
-    if wrong := next((name for name in values if type(name) is not str), None):
-        raise BadRecord(f"its value is a map with the key {wrong!r}, which is no name of a column")
-    return values, dict.fromkeys(values) | dict(_fields(record.value.schema))
+    values: Mapping[str, Any] = record.value.value
+    for name in values:
+        if type(name) is not str:
+            raise BadRecord(f"its value is a map with the key {name!r}, which is no name of a column")
+    return values
 
 
-def _mapped(record: ConnectRecord, route: Route) -> tuple[Mapping[str, Any], dict[str, Schema | None]]:
+def _mapped(record: ConnectRecord, route: Route) -> Mapping[str, Any]:
     assert route.mapping
-    found = dict(columns(route.mapping))
-    return (
-        {name: source.of(record) for name, source in found.items()},
-        {name: _schema_of(record, source) for name, source in found.items()},
-    )
+    return {name: source.of(record) for name, source in columns(route.mapping)}
+
+
+def _schemas_of(record: ConnectRecord, route: Route, values: Mapping[str, Any]) -> dict[str, Schema | None]:
+    """The schemas of the values."""
+    if route.mapping:
+        return {name: _schema_of(record, source) for name, source in columns(route.mapping)}
+    return dict.fromkeys(values) | dict(_fields(record.value.schema))
 
 
 def _schema_of(record: ConnectRecord, source: Source) -> Schema | None:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
@@ -179,7 +179,7 @@ class Route:
     """Whether a negative time to live is none."""
     codec: TopicCodec | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         return f"{self.keyspace}.{self.table}"
 

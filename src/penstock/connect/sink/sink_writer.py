@@ -138,7 +138,10 @@ class SinkWriter:
 
     def _reader(self) -> Callable[[Sequence[RawRecord]], list[ConnectRecord | Bad]]:
         """Reads records: by their converters, then the transforms, then what their schemas' names mean."""
-        change, meaning = self.transforms.start(), SemanticTypes()
+        meaning = SemanticTypes()
+        if not self.transforms.transforms:
+            return lambda raw: list(meant(decoded(raw, self.key, self.value), meaning))
+        change = self.transforms.start()
         return lambda raw: list(meant(transformed(decoded(raw, self.key, self.value), change), meaning))
 
     def _write(self, writer: RecordWriter, found: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> None:
