@@ -84,6 +84,7 @@ def test_a_worker_s_file_names_the_file_of_passwords(tmp_path: Path) -> None:
         (["penstock.rest.credentials.file={folder}/known"], "ann=\n", "without a password"),
         (["penstock.rest.credentials.file={folder}/known"], "a\\:b=c\n", "a name with a colon"),
         (["penstock.rest.credentials.file={folder}/known"], "a=\\u00g\n", "known cannot be read"),
+        (["penstock.rest.credentials.file={folder}/known"], "a=b\n" * 300_000, "known cannot be read"),
     ],
 )
 def test_wrong_settings_stop_the_start(tmp_path: Path, lines: list[str], known: str | None, why: str) -> None:

@@ -91,6 +91,8 @@ def test_the_worker_s_own_file_may_refer_to_values(
         worker(file, "bootstrap.servers=kafka")
     with pytest.raises(PenstockError, match="not a Java properties file"):
         worker(file, r"broken=\u00g")
+    with pytest.raises(PenstockError, match="the file has more than 1048576 bytes"):
+        worker(file, "#" * (1 << 20))
 
 
 def test_names_of_the_worker_are_those_of_its_file(file: Path) -> None:

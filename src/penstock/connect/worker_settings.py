@@ -12,7 +12,7 @@ from penstock.config import whole
 from penstock.connect.converters import CONVERTERS, JSON
 from penstock.connect.definition import full_name
 from penstock.connect.group.group_settings import GroupSettings, group_settings
-from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
+from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties, read_text
 from penstock.connect.secrets import of_config
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
@@ -124,7 +124,9 @@ def _allowed(found: Mapping[str, str]) -> list[str]:
 
 def _said(file: Path) -> dict[str, str]:
     try:
-        return read_properties(file.read_text())
+        return read_properties(read_text(file, "utf-8"))
+    except OSError as error:
+        raise PenstockError(f"the worker's file cannot be read: {error}", where=str(file), next="correct it") from error
     except ValueError as error:
         raise PenstockError(
             f"not a Java properties file: {error}", where=str(file), next="correct this line"
@@ -158,7 +160,7 @@ def _passwords(found: Mapping[str, str], where: str) -> Passwords | None:
     if not is_file(Path(file)):
         raise PenstockError(f"{CREDENTIALS}: there is no file {file}", where=where, next="correct the path")
     try:
-        known = read_properties(Path(file).read_text())
+        known = read_properties(read_text(Path(file), "utf-8"))
     except (OSError, ValueError) as error:
         raise PenstockError(
             f"{CREDENTIALS}: {file} cannot be read", where=where, next="make it a properties file of this user"
