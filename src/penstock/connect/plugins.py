@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
+from penstock.connect.jdbc_sink import jdbc_destination, jdbc_properties
+from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.record_transforms import sink_transforms
 from penstock.connect.sink import datastax_properties, sink_checks, sink_properties
 from penstock.connect.sink.cql_destination import CqlDestination
@@ -51,6 +53,10 @@ def _of_tables(config: Config) -> list[Property]:
 
 def _of_mapped_tables(config: Config) -> list[Property]:
     return [*sink_transforms.definitions(config), *datastax_properties.definitions(config)]
+
+
+def _of_driver(config: Config) -> list[Property]:
+    return [*sink_transforms.definitions(config), *jdbc_properties.definitions(config)]
 
 
 Settings = Callable[[Values, Config], SinkSettings]
@@ -102,7 +108,18 @@ DATASTAX_SINK = Plugin(
     _of_sink(datastax_properties.settings, datastax_properties.NAMES),
     _cql(datastax_properties.settings),
 )
-PLUGINS = (SOURCE, SINK, DATASTAX_SINK)
+JDBC_SINK = Plugin(
+    jdbc_properties.CLASS,
+    jdbc_properties.CLASS_NAMES,
+    "sink",
+    jdbc_properties.FREE,
+    jdbc_properties.properties,
+    _of_driver,
+    jdbc_properties.together,
+    lambda values, config: jdbc_destination.problems(jdbc_properties.settings(values, config)),
+    lambda values, config: JdbcDestination(jdbc_properties.settings(values, config)),
+)
+PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK)
 
 
 def plugin_named(name: str) -> Plugin | None:
