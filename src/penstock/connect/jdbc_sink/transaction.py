@@ -68,13 +68,15 @@ class Transaction:
     def tried(self, statement: str, columns: Columns) -> str | None:
         """Execute a statement, or undo it and return the reason why it is refused."""
         self.run("SAVEPOINT tried")
+        reason = None
         try:
             self.run(statement, columns)
         except Refused as error:
+            reason = str(error)
             self.run("ROLLBACK TO SAVEPOINT tried")
-            return str(error)
+        # Also of a refused one: savepoints that stay make all that follows slower.
         self.run("RELEASE SAVEPOINT tried")
-        return None
+        return reason
 
     def commit(self) -> None:
         self.run("COMMIT")
