@@ -50,10 +50,11 @@ def record(
     offset: int, key: Any, value: Any, of_key: Schema | None = KEY, of_value: Schema | None = VALUE, topic: str = "t"
 ) -> ConnectRecord:
     meaning = SemanticTypes()
-    parts = [
-        NOTHING if one is None else meaning(Part(schema, one)) for schema, one in ((of_key, key), (of_value, value))
-    ]
-    return ConnectRecord(topic, 0, offset, 1, *parts)
+
+    def part(schema: Schema | None, one: Any) -> Part:
+        return NOTHING if one is None else meaning(Part(schema, one))
+
+    return ConnectRecord(topic, 0, offset, 1, part(of_key, key), part(of_value, value))
 
 
 def row(offset: int, id: int, name: str | None = "", n: int = 0) -> ConnectRecord:

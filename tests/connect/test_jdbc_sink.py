@@ -179,5 +179,6 @@ def test_the_class_has_its_own_plugin_by_each_of_its_names() -> None:
         assert plugins.plugin_named(name) is plugins.JDBC_SINK
         assert not checked({"connector.class": name}).messages
     destination = JdbcDestination(made({"table.name.format": "k_${topic}"}))
+    assert destination.address == "db:5432/shop"
     assert destination.identity("t", any_topic=False) == ("postgres", "k_t")
     assert destination.identity("t", any_topic=True) == ("postgres", "k_${topic}")

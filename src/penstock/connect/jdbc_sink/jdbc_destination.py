@@ -26,6 +26,10 @@ class JdbcDestination:
     def tolerance(self) -> Tolerance:
         return self.settings.tolerance
 
+    @property
+    def address(self) -> str:
+        return self.settings.place
+
     def identity(self, topic: str, *, any_topic: bool) -> tuple[str, str]:
         return "postgres", self.settings.table_format if any_topic else self.settings.table(topic)
 

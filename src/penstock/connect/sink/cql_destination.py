@@ -24,6 +24,10 @@ class CqlDestination:
     def tolerance(self) -> Tolerance:
         return self.settings.tolerance
 
+    @property
+    def address(self) -> str:
+        return self.settings.access.hosts
+
     def identity(self, topic: str, *, any_topic: bool) -> tuple[str, str]:
         if any_topic and self.settings.default is not None:
             return "cql", self.settings.keyspace

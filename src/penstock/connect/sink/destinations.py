@@ -40,6 +40,10 @@ class Destination(Protocol):
     @property
     def tolerance(self) -> Tolerance: ...
 
+    @property
+    def address(self) -> str:
+        """The servers, for people and probes, with the database of PostgreSQL, and without a login."""
+
     def identity(self, topic: str, *, any_topic: bool) -> tuple[str, str]:
         """The system, and what a topic's records are written to there; with `any_topic` transforms change topics."""
 

@@ -46,6 +46,11 @@ class RecordSink:
         """The identity of the sink in a checkpoint."""
         return self.writer.destination.identity(self.topic, any_topic=self.writer.transforms.chooses_topics)
 
+    @property
+    def servers(self) -> str:
+        """The address of the database, in the query's graph and lineage."""
+        return self.writer.destination.address
+
     def records(self, frame: DataFrame) -> DataFrame:
         """The records as the writer takes them."""
         times = delays.event_micros(frame)
