@@ -8,8 +8,12 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
+from penstock.connect.jdbc_sink import jdbc_destination, jdbc_properties
+from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.record_transforms import sink_transforms
 from penstock.connect.sink import datastax_properties, sink_checks, sink_properties
+from penstock.connect.sink.cql_destination import CqlDestination
+from penstock.connect.sink.destinations import Destination
 from penstock.connect.sink.sink_properties import PropertyNames, SinkSettings
 from penstock.connect.transforms import transform_chain
 from penstock.errors import PenstockError
@@ -25,7 +29,7 @@ class Plugin:
 
     `definitions` gives the properties whose names a configuration makes, `together` the errors between properties that
     are each valid, and `problems` what the database has against them. Names that begin with one of `free` are not
-    checked. `settings` is what a valid configuration of a sink says.
+    checked. `destination` is where a valid configuration of a sink writes to.
     """
 
     name: str
@@ -36,7 +40,7 @@ class Plugin:
     definitions: Callable[[Config], list[Property]]
     together: Callable[[Values, Config], Problems]
     problems: Callable[[Values, Config], Problems]
-    settings: Callable[[Values, Config], SinkSettings] | None = None
+    destination: Callable[[Values, Config], Destination] | None = None
 
 
 def _of_source(config: Config) -> list[Property]:
@@ -51,7 +55,18 @@ def _of_mapped_tables(config: Config) -> list[Property]:
     return [*sink_transforms.definitions(config), *datastax_properties.definitions(config)]
 
 
-def _of_sink(settings: Callable[[Values, Config], SinkSettings], names: PropertyNames) -> Callable[..., Problems]:
+def _of_driver(config: Config) -> list[Property]:
+    return [*sink_transforms.definitions(config), *jdbc_properties.definitions(config)]
+
+
+Settings = Callable[[Values, Config], SinkSettings]
+
+
+def _cql(settings: Settings) -> Callable[[Values, Config], Destination]:
+    return lambda values, config: CqlDestination(settings(values, config))
+
+
+def _of_sink(settings: Settings, names: PropertyNames) -> Callable[..., Problems]:
     def problems(values: Values, config: Config) -> Iterator[tuple[str, str]]:
         try:
             yield from sink_checks.problems(settings(values, config))
@@ -80,7 +95,7 @@ SINK = Plugin(
     _of_tables,
     sink_properties.together,
     _of_sink(sink_properties.settings, sink_properties.NAMES),
-    sink_properties.settings,
+    _cql(sink_properties.settings),
 )
 DATASTAX_SINK = Plugin(
     datastax_properties.CLASS,
@@ -91,9 +106,20 @@ DATASTAX_SINK = Plugin(
     _of_mapped_tables,
     datastax_properties.together,
     _of_sink(datastax_properties.settings, datastax_properties.NAMES),
-    datastax_properties.settings,
+    _cql(datastax_properties.settings),
 )
-PLUGINS = (SOURCE, SINK, DATASTAX_SINK)
+JDBC_SINK = Plugin(
+    jdbc_properties.CLASS,
+    jdbc_properties.CLASS_NAMES,
+    "sink",
+    jdbc_properties.FREE,
+    jdbc_properties.properties,
+    _of_driver,
+    jdbc_properties.together,
+    lambda values, config: jdbc_destination.problems(jdbc_properties.settings(values, config)),
+    lambda values, config: JdbcDestination(jdbc_properties.settings(values, config)),
+)
+PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK)
 
 
 def plugin_named(name: str) -> Plugin | None:

@@ -56,7 +56,7 @@ def restored(config: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, st
 def _family(name: str) -> str:
     """What a secret belongs to: the database, or one converter, transform, or the producer."""
     first, _, rest = name.partition(".")
-    return first if first == "scylla" else f"{first}.{rest.partition('.')[0]}"
+    return first if first in ("scylla", "connection") else f"{first}.{rest.partition('.')[0]}"
 
 
 def _is_shown(name: str, text: str | None, kept: Mapping[str, str]) -> bool:

@@ -77,19 +77,30 @@ def quoted(name: str) -> str:
 
 def failure(error: Any, where: str) -> PenstockError:
     """The driver's error as a PenstockError. No SQLSTATE means no connection: transient unless `url` is wrong."""
-    said = _said(str(error))
+    told = said(str(error))
     state = error.sqlstate or ""
-    if not state and MISTAKEN.search(str(error)):
+    if is_mistaken(error):
         step = "fix url= or libpq's environment (PGPASSWORD, sslmode), or create what is missing"
-        return PenstockError(f"PostgreSQL cannot be reached with this url: {said}", where=where, next=step)
-    if not state or state.startswith(PASSING):
+        return PenstockError(f"PostgreSQL cannot be reached with this url: {told}", where=where, next=step)
+    if is_passing(error):
         step = "check its log" if state else "check that PostgreSQL runs at the address of url=, then its log"
-        return Unavailable(f"PostgreSQL is unavailable or out of resources: {said}", where=where, next=step)
+        return Unavailable(f"PostgreSQL is unavailable or out of resources: {told}", where=where, next=step)
     step = "grant the user this right" if state == "42501" else "fix the data or the table; nothing was written"
-    return PenstockError(f"PostgreSQL refused: {said}", where=where, next=step)
+    return PenstockError(f"PostgreSQL refused: {told}", where=where, next=step)
 
 
-def _said(text: str) -> str:
+def is_mistaken(error: Any) -> bool:
+    """Whether the driver's error is that it cannot connect with this address or user."""
+    return not error.sqlstate and bool(MISTAKEN.search(str(error)))
+
+
+def is_passing(error: Any) -> bool:
+    """Whether the driver's error can end by itself."""
+    state = error.sqlstate or ""
+    return state.startswith(PASSING) if state else not is_mistaken(error)
+
+
+def said(text: str) -> str:
     """The server's message, without the driver's words and the statement."""
     first = SECRET.sub(r"\1", text.split("\n\nQuery was:")[0].strip())
     found = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", first) or re.search(r"\[libpq\]\s+(.*)", first)

@@ -145,7 +145,7 @@ def _boolean(kind: CqlType, value: Any) -> bytes:
 
 def _text(kind: CqlType, value: Any) -> bytes:
     if isinstance(value, Date | TimeOfDay | Timestamp | Duration):
-        value = _iso(value)
+        value = iso_text(value)
     elif type(value) in (Decimal, Year):
         value = str(value)
     elif type(value) is Geometry:
@@ -287,15 +287,20 @@ def _days(year: int, month: int, day: int) -> int:
     return (date(within, month, day) - EPOCH).days + (year - within) // YEARS * YEARS_DAYS
 
 
-def _day_text(days: int) -> str:
-    """The day in ISO 8601, with a sign if its year has not four digits."""
+def year_and_day(days: int) -> tuple[int, str]:
+    """The year of a day since 1970, and its month and day as "-01-31"."""
     turns, within = divmod(days + EPOCH.toordinal() - 1, YEARS_DAYS)
     day = date.fromordinal(within + 1)
-    year = day.year + turns * YEARS
-    return f"{year:{'04' if 0 <= year <= 9999 else '+05'}}{day:-%m-%d}"
+    return day.year + turns * YEARS, f"{day:-%m-%d}"
 
 
-def _iso(value: Date | TimeOfDay | Timestamp | Duration) -> str:
+def _day_text(days: int) -> str:
+    """The day in ISO 8601, with a sign if its year has not four digits."""
+    year, rest = year_and_day(days)
+    return f"{year:{'04' if 0 <= year <= 9999 else '+05'}}{rest}"
+
+
+def iso_text(value: Date | TimeOfDay | Timestamp | Duration) -> str:
     """The time in ISO 8601, with as many digits of the second as it needs, by threes."""
     if isinstance(value, Date):
         return _day_text(int(value))

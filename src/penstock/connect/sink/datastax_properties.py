@@ -16,6 +16,7 @@ from penstock.connect.definition import INERT, Check, Property, at_least, of_fil
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import DATASTAX_CLASS
 from penstock.connect.sink.date_patterns import DatePattern, WrongPattern, date_pattern, zone_of
+from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.mapping import mapping, plain
 from penstock.connect.sink.sink_properties import (
     FREE as OF_CONNECT,
@@ -27,7 +28,6 @@ from penstock.connect.sink.sink_properties import (
     Route,
     SinkSettings,
     Table,
-    Tolerance,
     of_any_sink,
     of_connect,
     of_query,

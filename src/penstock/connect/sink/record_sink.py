@@ -17,9 +17,7 @@ from penstock.connect.converters import deserializer
 from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink import sink_starts
-from penstock.connect.sink.sink_tables import keep_offsets, prepare_keyspace
 from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter
-from penstock.database.requests import RequestLimits
 from penstock.delivery import AT_LEAST_ONCE
 from penstock.kafka.kafka_read import raw_records
 from penstock.kafka.security import SETTINGS as SECURITY
@@ -46,11 +44,12 @@ class RecordSink:
     @property
     def target(self) -> tuple[str, str]:
         """The identity of the sink in a checkpoint."""
-        settings = self.writer.settings
-        if self.writer.transforms.chooses_topics and settings.default is not None:
-            return "cql", settings.keyspace
-        routes = settings.given if self.writer.transforms.chooses_topics else settings.routes(self.topic)
-        return "cql", ", ".join(route.name for route in routes)
+        return self.writer.destination.identity(self.topic, any_topic=self.writer.transforms.chooses_topics)
+
+    @property
+    def servers(self) -> str:
+        """The address of the database, in the query's graph and lineage."""
+        return self.writer.destination.address
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The records as the writer takes them."""
@@ -63,12 +62,11 @@ class RecordSink:
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write the records of one batch; writing it again changes only counters."""
-        limits = RequestLimits(patience=self.writer.patience)
         writer = replace(self.writer, again=batch.query not in self._saved)
         with delays.failures(batch.query):
             delays.add_rows(batch.query, self.records(frame).mapInArrow(writer, delays.SCHEMA).collect())
             for told in json.loads(batch.end or "[]"):
-                keep_offsets(self.writer.settings, limits, next_offsets(told))
+                writer.destination.keep_offsets(next_offsets(told), writer.patience)
         self._saved.add(batch.query)
 
 
@@ -116,9 +114,9 @@ class SinkTask:
         return EVERY
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
-        """A query per topic, by the topic's name; creates the keyspace, and the topic of dead letters."""
+        """A query per topic, by the topic's name; creates what the destination needs, and the topic of dead letters."""
         writer = self._writer()
-        prepare_keyspace(writer.settings, RequestLimits(patience=writer.patience))
+        writer.destination.prepare(writer.patience)
         if writer.letters is not None:
             replicas = self.values["errors.deadletterqueue.topic.replication.factor"]
             topics.create(self.servers, self._options, writer.letters.topic, topics.TopicCreation(1, replicas, {}))
@@ -141,10 +139,10 @@ class SinkTask:
         )
 
     def _writer(self) -> SinkWriter:
-        settings = plugin_of(self.config).settings
-        assert settings, "the plugin is a sink's"
+        destination = plugin_of(self.config).destination
+        assert destination, "the plugin is a sink's"
         return SinkWriter(
-            settings(self.values, self.config),
+            destination(self.values, self.config),
             deserializer("key", self.config),
             deserializer("value", self.config),
             self._letters(),

@@ -19,6 +19,7 @@ from cassandra.query import UNSET_VALUE
 from penstock.codec.connect_schema import Schema
 from penstock.connect.sink.column_values import Unfit, cell
 from penstock.connect.sink.connect_data import ConnectRecord, Part
+from penstock.connect.sink.destinations import Bad, BadRecord
 from penstock.connect.sink.mapping import TIMESTAMP, TTL, NoField, Source, columns
 from penstock.connect.sink.sink_properties import Route, SinkSettings
 from penstock.connect.sink.sink_tables import NewTable, SinkTables, UnlikeTable, column_type
@@ -49,20 +50,6 @@ MOST_FITS = 1000
 TOGETHER = 1000
 """Records that are converted before they are sent: the database writes while the next ones are converted."""
 Cells = dict[str, bytes | None]
-
-
-class BadRecord(Exception):
-    """A record that cannot be written, and why."""
-
-
-class Bad(NamedTuple):
-    """A record that is not written; `refused` says that it is the database that does not take it."""
-
-    record: ConnectRecord
-    reason: str
-    stage: str = "TASK_PUT"
-    """Kafka Connect's name of what the record does not get through."""
-    refused: bool = False
 
 
 class Write(NamedTuple):

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from penstock.connect.definition import Check, Property, of_file
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
+from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
 from penstock.connect.sink.topic_codecs import TopicCodec
 from penstock.connect.transforms.topic_routing import regex_check
@@ -41,8 +42,6 @@ UNITS = {
 TOPIC = re.compile(r"topic\.(.+)\.([^.]+)\.([^.]+)\.([A-Za-z]+)")
 OF_TABLE = "topic.<topic>.<keyspace>.<table>."
 Problems = Iterator[tuple[str, str]]
-Tolerance: TypeAlias = Literal["fail", "driver", "log", "ignore"]
-"""What becomes of records that cannot be written: with `driver` those that the database refuses are left out."""
 
 
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+)(?::(\d{1,5}))?")

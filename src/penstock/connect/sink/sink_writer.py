@@ -14,10 +14,9 @@ from penstock import delays
 from penstock.connect.record_transforms.record_chain import RecordChain
 from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
+from penstock.connect.sink.destinations import Bad, Destination, RecordsWriter
 from penstock.connect.sink.record_readers import Deserializer, RawRecord, header
-from penstock.connect.sink.record_writer import Bad, RecordWriter
 from penstock.connect.sink.semantic_types import SemanticTypes
-from penstock.connect.sink.sink_properties import SinkSettings
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.kafka.security import Security
@@ -111,7 +110,7 @@ class DeadLetterTopic:
 class SinkWriter:
     """Writes the records of a Spark task, and gives a row of counts (`delays`)."""
 
-    settings: SinkSettings
+    destination: Destination
     key: Deserializer
     value: Deserializer
     letters: DeadLetterTopic | None = None
@@ -122,18 +121,16 @@ class SinkWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         written, size = delays.DelayCounts(), 0
-        timeout = timedelta(milliseconds=max(self.settings.timeout_millis, 1))
         task = TaskContext.get()
         again = self.again or (task is not None and task.attemptNumber() > 0)
-        limits = RequestLimits(self.settings.in_flight, timeout, self.patience)
-        writer = RecordWriter(self.settings, limits, again)
         read = self._reader()
-        for batch in batches:
-            batch, events = delays.split(batch)
-            raw = list(raw_records(batch))
-            self._write(writer, read(raw), raw)
-            size += sum(len(data) for one in raw for data in (one.key, one.value) if data)
-            written.acknowledged(batch.num_rows, events)
+        with self.destination.writer(self.patience, again=again) as writer:
+            for batch in batches:
+                batch, events = delays.split(batch)
+                raw = list(raw_records(batch))
+                self._write(writer, read(raw), raw)
+                size += sum(len(data) for one in raw for data in (one.key, one.value) if data)
+                written.acknowledged(batch.num_rows, events)
         yield written.counts(bytes=size).batch()
 
     def _reader(self) -> Callable[[Sequence[RawRecord]], list[ConnectRecord | Bad]]:
@@ -144,8 +141,8 @@ class SinkWriter:
         change = self.transforms.start()
         return lambda raw: list(meant(transformed(decoded(raw, self.key, self.value), change), meaning))
 
-    def _write(self, writer: RecordWriter, found: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> None:
-        tolerance = self.settings.tolerance
+    def _write(self, writer: RecordsWriter, found: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> None:
+        tolerance = self.destination.tolerance
         fails = tolerance in ("fail", "driver")
         first = next((number for number, one in enumerate(found) if isinstance(one, Bad)), len(found))
         bad = [one for one in found if isinstance(one, Bad)]
@@ -167,7 +164,7 @@ class SinkWriter:
 
     def _left_out(self, raw: Sequence[RawRecord], bad: Sequence[Bad]) -> None:
         """Tell of the records that are not written, and keep them as dead letters."""
-        if self.settings.tolerance != "ignore":
+        if self.destination.tolerance != "ignore":
             for one in bad:
                 log.warning("left out %s, %d, offset %d: %s", *one.record.place, one.reason)
         if self.letters is not None and bad:

@@ -1,0 +1,1 @@
+"""Confluent's JDBC sink connector for PostgreSQL: records become rows."""
