@@ -147,6 +147,7 @@ class SinkTask:
             deserializer("value", self.config),
             self._letters(),
             chain(self.config),
+            shows=self.values["errors.log.include.messages"],
         )
 
     def _letters(self) -> DeadLetterTopic | None:

@@ -25,6 +25,8 @@ from penstock.wire.producer.blocking import BlockingProducer
 log = logging.getLogger(__name__)
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+SHOWN = 1000
+"""Bytes of a key or value in the log."""
 CONTEXT = "__connect.errors."
 """Before the names of the headers that say what is wrong with a record (KIP-298)."""
 
@@ -116,6 +118,8 @@ class SinkWriter:
     letters: DeadLetterTopic | None = None
     transforms: RecordChain = field(default_factory=RecordChain)
     patience: timedelta = RequestLimits.patience
+    shows: bool = False
+    """Whether the log has the keys and values of records that are left out."""
     again: bool = False
     """Whether the batch may have been written before, in part or whole."""
 
@@ -164,12 +168,23 @@ class SinkWriter:
 
     def _left_out(self, raw: Sequence[RawRecord], bad: Sequence[Bad]) -> None:
         """Tell of the records that are not written, and keep them as dead letters."""
+        if not bad:
+            return
+        places = {(one.topic, one.partition, one.offset): one for one in raw}
+        letters = [(places[one.record.place], one) for one in bad]
         if self.destination.tolerance != "ignore":
-            for one in bad:
-                log.warning("left out %s, %d, offset %d: %s", *one.record.place, one.reason)
-        if self.letters is not None and bad:
-            places = {(one.topic, one.partition, one.offset): one for one in raw}
-            self.letters.send([(places[one.record.place], one) for one in bad])
+            for record, one in letters:
+                shown = f"; key {_shown(record.key)}, value {_shown(record.value)}" if self.shows else ""
+                log.warning("left out %s, %d, offset %d: %s%s", *one.record.place, one.reason, shown)
+        if self.letters is not None:
+            self.letters.send(letters)
+
+
+def _shown(data: bytes | None) -> str:
+    """The beginning of a key or value, in ASCII and on one line."""
+    if data is None:
+        return "null"
+    return ascii(data[:SHOWN].decode("utf-8", "backslashreplace")) + ("..." if len(data) > SHOWN else "")
 
 
 def raw_records(batch: pa.RecordBatch) -> Iterator[RawRecord]:
