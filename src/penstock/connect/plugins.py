@@ -9,7 +9,7 @@ from typing import Any, Literal
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
 from penstock.connect.record_transforms import sink_transforms
-from penstock.connect.sink import datastax_properties, sink_checks, sink_properties
+from penstock.connect.sink import datastax_properties, replication_properties, sink_checks, sink_properties
 from penstock.connect.sink.sink_properties import PropertyNames, SinkSettings
 from penstock.connect.transforms import transform_chain
 from penstock.errors import PenstockError
@@ -25,7 +25,7 @@ class Plugin:
 
     `definitions` gives the properties whose names a configuration makes, `together` the errors between properties that
     are each valid, and `problems` what the database has against them. Names that begin with one of `free` are not
-    checked. `settings` is what a valid configuration of a sink says.
+    checked. `settings` is what a valid configuration of a sink of records says; None for other classes.
     """
 
     name: str
@@ -93,7 +93,17 @@ DATASTAX_SINK = Plugin(
     _of_sink(datastax_properties.settings, datastax_properties.NAMES),
     datastax_properties.settings,
 )
-PLUGINS = (SOURCE, SINK, DATASTAX_SINK)
+REPLICATION_SINK = Plugin(
+    replication_properties.CLASS,
+    replication_properties.CLASS_NAMES,
+    "sink",
+    replication_properties.FREE,
+    replication_properties.properties,
+    replication_properties.definitions,
+    replication_properties.together,
+    replication_properties.problems,
+)
+PLUGINS = (SOURCE, SINK, DATASTAX_SINK, REPLICATION_SINK)
 
 
 def plugin_named(name: str) -> Plugin | None:

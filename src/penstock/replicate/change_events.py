@@ -23,6 +23,7 @@ from penstock.codec.formats import codec
 from penstock.codec.problem import PROBLEM, problem, problem_counts
 from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry
+from penstock.codec.typed_records import Codec
 from penstock.config import Duration, duration
 from penstock.cql.cql_writer import described
 from penstock.database.access import Access, AccessOptions
@@ -154,9 +155,7 @@ def events(
     if format not in CODECS:
         raise _unknown(format, "replicate.events")
     require_times(frame.schema, "replicate.events")
-    made = codec(format, registry=registry)
-    if isinstance(made, Protobuf):
-        made = ExactProtobuf(made.subjects)
+    made = exact(codec(format, registry=registry))
     return debezium.events(
         frame,
         prefix=prefix,
@@ -169,6 +168,11 @@ def events(
         key=made,
         value=made,
     )
+
+
+def exact(made: Codec) -> Codec:
+    """A codec that loses nothing of an event: another one for Protobuf, whose lists cannot be null."""
+    return ExactProtobuf(made.subjects) if isinstance(made, Protobuf) else made
 
 
 def event_schema(table: Layout) -> dict[str, Any]:
