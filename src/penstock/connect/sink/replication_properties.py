@@ -101,7 +101,7 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     if "transforms" in config:
         yield "transforms", "events are applied as they are. Next: omit it; the source may drop and route events"
     for topic in values[TOPICS]:
-        if target(values, topic) is None:
+        if f"topic.{topic}.table" not in config and target(values, topic) is None:
             yield TOPICS, f"the topic {topic} does not name its table at its end: give topic.{topic}.table"
 
 
