@@ -45,6 +45,16 @@ CASES: dict[str, Wrong] = {
         "cdc.include.primary-key.placement",
         "kafka-key.*legacy.*omit it",
     ),
+    "times": ({"penstock.write.times": "true"}, "penstock.write.times", "true.*set cdc.output.format=extended"),
+    "key of times": (
+        {
+            "penstock.write.times": "true",
+            "cdc.output.format": "extended",
+            "cdc.include.primary-key.payload-key-name": "id",
+        },
+        "cdc.include.primary-key.payload-key-name",
+        "id.*it is row_key.*omit it",
+    ),
     "advanced preimages": (
         {"experimental.preimages.enabled": "true"},
         "experimental.preimages.enabled",

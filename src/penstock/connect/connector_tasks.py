@@ -14,6 +14,7 @@ from penstock.connect.checks import Checked
 from penstock.connect.plugins import Plugin, plugin_of
 from penstock.connect.sink import sink_starts
 from penstock.connect.sink.record_sink import AGE, SinkTask, overrides
+from penstock.connect.sink.replication_sink import ReplicationTask
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS as SECURITY
@@ -82,9 +83,8 @@ class TaskMaker:
         if self.setup is not None:
             return Task(self.setup, number, share, self.starts)
         checked, client = self.checked, self._security
-        return SinkTask(
-            self.connector, number, share, self.servers, checked.values, checked.config, client, self.starts
-        )
+        kind = ReplicationTask if plugin_of(checked.config).destination is None else SinkTask
+        return kind(self.connector, number, share, self.servers, checked.values, checked.config, client, self.starts)
 
     @property
     def _security(self) -> dict[str, str]:

@@ -73,7 +73,8 @@ REGISTRY = (
 )
 
 
-def _registry(values: Values) -> Registry:
+def registry_of(values: Values) -> Registry:
+    """The registry of a converter's options."""
     user, _, password = (values["basic.auth.user.info"] or "").partition(":")
     login = {"user": user, "password": password} if values["basic.auth.credentials.source"] == "USER_INFO" else {}
     return Registry(",".join(values["schema.registry.url"]), register=values["auto.register.schemas"], **login)
@@ -90,7 +91,7 @@ UNIONS = (
 
 def _registered(codec: Callable[[Subjects], Codec], *more: Property) -> Converter:
     def make(values: Values, side: Side) -> Codec:
-        return codec(Subjects(_registry(values), STRATEGIES[values[f"{side}.subject.name.strategy"]]))
+        return codec(Subjects(registry_of(values), STRATEGIES[values[f"{side}.subject.name.strategy"]]))
 
     return Converter((*REGISTRY, *more), make)
 
@@ -109,23 +110,26 @@ CONVERTERS: dict[str, Converter] = {
 
 def converter(side: Side, config: Mapping[str, str]) -> Codec:
     """The codec of a valid configuration for its keys or values."""
-    chosen = CONVERTERS[full_name(config[f"{side}.converter"], CONVERTERS)]
-    prefix = f"{side}.converter."
+    name, values = options_of(side, config)
+    return CONVERTERS[name].make(values, side)
+
+
+def options_of(side: Side, config: Mapping[str, str]) -> tuple[str, Values]:
+    """The full name of a valid configuration's converter for keys or values, and its options."""
+    name, prefix = full_name(config[f"{side}.converter"], CONVERTERS), f"{side}.converter."
     options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
-    return chosen.make(read_all(_options(chosen, side), options)[0], side)
+    return name, read_all(_options(CONVERTERS[name], side), options)[0]
 
 
 def deserializer(side: Side, config: Mapping[str, str]) -> Deserializer:
     """The reader of a sink's keys or values, of a valid configuration."""
-    prefix, name = f"{side}.converter.", full_name(config[f"{side}.converter"], CONVERTERS)
-    options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
-    values = read_all(_options(CONVERTERS[name], side), options)[0]
+    name, values = options_of(side, config)
     if name == JSON:
         return JsonBytes(values["schemas.enable"])
     if name == AVRO:
-        return AvroBytes(_registry(values))
+        return AvroBytes(registry_of(values))
     if name == PROTOBUF:
-        return ProtobufBytes(_registry(values), *(values[option.name] for option in UNIONS))
+        return ProtobufBytes(registry_of(values), *(values[option.name] for option in UNIONS))
     return JsonSchemaBytes() if name == JSON_SCHEMA else TextBytes()
 
 

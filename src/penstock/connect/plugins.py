@@ -11,7 +11,7 @@ from penstock.connect.definition import Property
 from penstock.connect.jdbc_sink import jdbc_destination, jdbc_properties
 from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.record_transforms import sink_transforms
-from penstock.connect.sink import datastax_properties, sink_checks, sink_properties
+from penstock.connect.sink import datastax_properties, replication_properties, sink_checks, sink_properties
 from penstock.connect.sink.cql_destination import CqlDestination
 from penstock.connect.sink.destinations import Destination
 from penstock.connect.sink.sink_properties import PropertyNames, SinkSettings
@@ -29,7 +29,7 @@ class Plugin:
 
     `definitions` gives the properties whose names a configuration makes, `together` the errors between properties that
     are each valid, and `problems` what the database has against them. Names that begin with one of `free` are not
-    checked. `destination` is where a valid configuration of a sink writes to.
+    checked. `destination` is where a valid configuration of a sink of records writes to; None for other classes.
     """
 
     name: str
@@ -119,7 +119,17 @@ JDBC_SINK = Plugin(
     lambda values, config: jdbc_destination.problems(jdbc_properties.settings(values, config)),
     lambda values, config: JdbcDestination(jdbc_properties.settings(values, config)),
 )
-PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK)
+REPLICATION_SINK = Plugin(
+    replication_properties.CLASS,
+    replication_properties.CLASS_NAMES,
+    "sink",
+    replication_properties.FREE,
+    replication_properties.properties,
+    replication_properties.definitions,
+    replication_properties.together,
+    replication_properties.problems,
+)
+PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK, REPLICATION_SINK)
 
 
 def plugin_named(name: str) -> Plugin | None:

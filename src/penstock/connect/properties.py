@@ -14,6 +14,7 @@ CLASS_NAMES = (CLASS, "ScyllaConnector", "Scylla")
 SINK_CLASS = "io.connect.scylladb.ScyllaDbSinkConnector"
 DATASTAX_CLASS = "com.datastax.oss.kafka.sink.CassandraSinkConnector"
 JDBC_CLASS = "io.confluent.connect.jdbc.JdbcSinkConnector"
+REPLICATION_CLASS = "io.penstock.connect.ReplicationSinkConnector"
 FREE = ("producer.override.", "topic.creation.", "header.converter.", "snapshot.", "signal.", "notification.")
 """Prefixes of properties whose names continue with the user's or Kafka's names, or are Debezium's without effect."""
 
@@ -73,7 +74,9 @@ CHECKS: dict[str, Check] = {
     "name": _plain,
     "text": lambda value: None if value else "String must be non-empty",
     "connector_class": lambda value: (
-        None if value in CLASS_NAMES else f"this worker runs {CLASS}, {SINK_CLASS}, {DATASTAX_CLASS} and {JDBC_CLASS}"
+        None
+        if value in CLASS_NAMES
+        else f"this worker runs {CLASS}, {SINK_CLASS}, {DATASTAX_CLASS}, {JDBC_CLASS} and {REPLICATION_CLASS}"
     ),
     "converter": _converter,
     "from_0": at_least(0),

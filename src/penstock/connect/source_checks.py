@@ -11,6 +11,7 @@ from penstock.delivery import Delivery
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
 from penstock.paths import is_file
+from penstock.replicate.event_checks import KEY
 
 OVERRIDE = "producer.override."
 Problems = Iterator[tuple[str, str]]
@@ -18,7 +19,7 @@ Problems = Iterator[tuple[str, str]]
 
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     """Errors between properties that are each valid."""
-    return chain(_credentials(values), _format(values), _tls(values), _producer(values, config))
+    return chain(_credentials(values), _format(values), _times(values, config), _tls(values), _producer(values, config))
 
 
 def _credentials(values: Mapping[str, Any]) -> Problems:
@@ -49,6 +50,16 @@ def _format(values: Mapping[str, Any]) -> Problems:
             f"it must be {','.join(PLACEMENT)} with the legacy format. Next: omit it, or set "
             "cdc.output.format=advanced",
         )
+
+
+def _times(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+    if not values["penstock.write.times"]:
+        return
+    if values["cdc.output.format"] != "extended":
+        yield "penstock.write.times", "only extended events have times. Next: set cdc.output.format=extended"
+    name = "cdc.include.primary-key.payload-key-name"
+    if name in config and values[name] != KEY:
+        yield name, f"with penstock.write.times it is {KEY}, where a replication looks for it. Next: omit it"
 
 
 def _tls(values: Mapping[str, Any]) -> Problems:

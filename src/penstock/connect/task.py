@@ -23,6 +23,10 @@ from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, Delivery
 from penstock.kafka.client_options import CREATE, has_all
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.query import Query, write
+from penstock.replicate.change_events import exact
+from penstock.replicate.event_checks import KEY
+
+TIMES = "penstock.write.times"
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ class Task:
 
     def _events(self, spark: SparkSession, table: str) -> DataFrame:
         values, config = self.setup.values, self.setup.config
+        made = converter("value", config)
         return cdc.events(
             self._changes(spark, table),
             prefix=values["topic.prefix"],
@@ -111,7 +116,7 @@ class Task:
             skipped=[operation for operation in values["skipped.operations"] if operation in OPERATIONS],
             transforms=[*chain(config), self._noting(table)],
             key=converter("key", config),
-            value=converter("value", config),
+            value=exact(made) if values[TIMES] else made,
             **shape(values),
         )
 
@@ -141,6 +146,7 @@ class Task:
             page_size=page or 5000,
             latency=values["penstock.latency"],
             bad_values="problem" if values["errors.tolerance"] == "all" else "stop",
+            write_times=values[TIMES],
             tls=reached.tls,
             verify_hostname=reached.verify_hostname,
             **{name: text for name, text in given.items() if text},
@@ -160,11 +166,14 @@ def shape(values: Mapping[str, Any]) -> dict[str, Any]:
     form = values["cdc.output.format"]
     if form == "legacy":
         return {"format": form}
+    placement, key = (values[f"cdc.include.primary-key.{name}"] for name in ("placement", "payload-key-name"))
+    if values[TIMES]:
+        placement, key = [*placement, "payload-key"], KEY
     return {
         "format": form,
         "images": tuple(values[f"cdc.include.{side}"] for side in ("before", "after")),
-        "placement": values["cdc.include.primary-key.placement"],
-        "payload_key_name": values["cdc.include.primary-key.payload-key-name"],
+        "placement": placement,
+        "payload_key_name": key,
     }
 
 

@@ -142,13 +142,24 @@ def read(
 
 
 def raw_records(
-    spark: SparkSession, topic: str, *, servers: str, start: str, batch: int, group: str, options: Mapping[str, str]
+    spark: SparkSession,
+    topic: str,
+    *,
+    servers: str,
+    start: str,
+    batch: int | None = None,
+    group: str | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The records of a topic as a stream, undecoded: `key, value, partition, offset, timestamp, headers, topic`.
 
     The arguments are those of `read`.
     """
-    frame = _ours(spark, topic, servers, start, batch, None, None, {**options, "group": _group(group, None, topic)})
+    _require_allowed(options or {}, topic)
+    given = dict(options or {})
+    if group is not None:
+        given["group"] = _group(group, None, topic)
+    frame = _ours(spark, topic, servers, start, batch, None, None, given)
     names = [name for name in frame.columns if name != "timestamp"]
     return frame.select(*names, F.col("timestamp").alias("timestamp", metadata=delays.MARK))
 

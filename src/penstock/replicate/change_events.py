@@ -1,12 +1,14 @@
 """Reads changes back from a topic of extended events: the frame that `replicate.sink` takes.
 
 The events are those of `cdc.events(changes, format="extended")`, of a frame that was read with `write_times=True`. The
-types of all values are those of the table that the changes are for, so an event's form of them is turned back.
+types of all values are those of the table that the changes are for, so an event's form of them is turned back. What the
+table cannot take is a problem of its record: nothing of an event is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
@@ -15,29 +17,40 @@ from penstock.cdc.cdc_tables import frame_schema
 from penstock.codec import debezium
 from penstock.codec.avro import field_name
 from penstock.codec.change_frame import Layout, is_plain, layout
-from penstock.codec.connect_schema import Schema, envelope_schema, spark_type as event_type
-from penstock.codec.exact_protobuf import ExactProtobuf, bare_type, unwrapped
+from penstock.codec.connect_schema import envelope_schema, spark_type as event_type
+from penstock.codec.exact_protobuf import ExactProtobuf
 from penstock.codec.formats import codec
+from penstock.codec.problem import PROBLEM, problem, problem_counts
 from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry
+from penstock.codec.typed_records import Codec
 from penstock.config import Duration, duration
 from penstock.cql.cql_writer import described
 from penstock.database.access import Access, AccessOptions
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
-from penstock.kafka.kafka_read import read
+from penstock.kafka.kafka_read import decoder_of, raw_records
+from penstock.replicate.event_checks import KEY, of_another_table, reasons, require_fit
+from penstock.replicate.event_members import PAYLOAD, EventMembers
 from penstock.replicate.replicate_sink import require_times
 from penstock.schema import CqlTable, CqlType, spark_type
 
 EventCodec: TypeAlias = Literal["avro", "json", "protobuf"]
 CODECS = get_args(EventCodec)
 WHERE = "replicate.changes"
-PREFIX = "kafka_"
-"""Before the names of Kafka's columns: events have members of the same names."""
-KEY = "row_key"
-"""The member of an event with its primary key."""
+RECORD = "penstock$record"
+"""The column with the decoded value of a record."""
 MADE = {"c": 2, "u": 1}
 """The log's codes of INSERT and UPDATE."""
+
+
+@dataclass(frozen=True)
+class EventFormat:
+    """How a topic's values are written; with `schemas`, each value of JSON has its schema beside it."""
+
+    codec: EventCodec
+    registry: Registry | str | None = None
+    schemas: bool = False
 
 
 def changes(
@@ -60,32 +73,70 @@ def changes(
 
     The topic has extended events of one table, with their primary keys in the member `row_key`, as `penstock replicate
     --through` writes them. `servers` are Kafka's; `format`, `registry`, `start`, `batch` and `options` are as in
-    `kafka.read`. A record that is not such an event ends the query, and is read again after a restart.
+    `kafka.read`. A record that is not such an event, or that writes a column which the table lacks, ends the query, and
+    is read again after a restart. Records without a value are left out.
 
-    Raises PenstockError if the table does not exist, or the arguments do not fit together.
+    Raises PenstockError if the table does not exist or differs from the events, or the arguments do not fit together.
     """
     if format not in CODECS:
         raise _unknown(format, WHERE)
     reach = Access.of(hosts, access, where=WHERE, function=changes)
     target = described(reach, table, duration(patience, name="patience"))
+    records = raw_records(spark, topic, servers=servers, start=start, batch=batch, options=options)
+    found = event_changes(records, topic, target, EventFormat(format, registry)).observe(name, *problem_counts())
+    return found.select(*(_op() if name == "op" else F.col(name) for name in found.columns if name != PROBLEM))
+
+
+def _op() -> Column:
+    """The column `op`; raises in Spark's tasks for a record with a problem."""
+    said = F.concat(
+        F.lit("a record cannot be read: "),
+        F.col("problem.reason"),
+        F.lit("; topic "),
+        F.col("problem.topic"),
+        F.lit(", partition "),
+        F.col("problem.partition").cast("string"),
+        F.lit(", offset "),
+        F.col("problem.offset").cast("string"),
+    )
+    return F.when(F.col(PROBLEM).isNull(), F.col("op")).otherwise(F.raise_error(said)).alias("op")
+
+
+def event_changes(
+    records: DataFrame,
+    topic: str,
+    target: CqlTable,
+    format: EventFormat,
+    *,
+    source: tuple[str, str] | None = None,
+) -> DataFrame:
+    """The changes in `records` (of `kafka_read.raw_records`) for the table `target`, and their `problem`.
+
+    The problem is that of `kafka.read`, null for an event that can be applied; `source` are the keyspace and the table
+    that the events must be of. Raises PenstockError if the schemas in the registry do not fit the table.
+    """
     wanted = frame_schema(target, write_times=True)
     known = layout(wanted)
-    schema = event_type(event_schema(known)) if format == "json" else None
-    events = read(
-        spark,
-        topic,
-        servers=servers,
-        name=name,
-        schema=schema,  # type: ignore[arg-type]
-        format=format,
-        registry=registry,
-        start=start,
-        batch=batch,
-        prefix=PREFIX,
-        options=options,
-    )
-    exact = event_schema(known) if format == "protobuf" else None
-    return _Changes(target, known, wanted, events, exact).frame()
+    schema, value, rows = event_schema(known), F.col("value"), None
+    if format.codec == "json":
+        kind = event_type(schema)
+        assert isinstance(kind, st.StructType)
+        record = st.StructType().add(PAYLOAD, kind) if format.schemas else kind
+        after = f"$.{PAYLOAD}.after" if format.schemas else "$.after"
+        rows = F.json_object_keys(F.get_json_object(value.cast("string"), after))
+        decoder = decoder_of("json", topic, record, None)
+    else:
+        decoder = decoder_of(format.codec, topic, None, format.registry)
+    exact = schema if format.codec == "protobuf" else None
+    event = EventMembers(F.col(RECORD), decoder, exact=exact, enveloped=format.schemas)
+    if format.codec != "json":
+        require_fit(event, target, topic)
+    found = [decoder.reason(F.col(RECORD), value), *reasons(event, target, rows)]
+    if source is not None:
+        found.insert(2, of_another_table(event, source))
+    decoded = records.where(value.isNotNull()).select("*", decoder.decode(value).alias(RECORD))
+    columns = _Changes(target, known, wanted, event).columns()
+    return decoded.select(*columns, problem(F.coalesce(*found), lambda name: name).alias(PROBLEM))
 
 
 def events(
@@ -104,9 +155,7 @@ def events(
     if format not in CODECS:
         raise _unknown(format, "replicate.events")
     require_times(frame.schema, "replicate.events")
-    made = codec(format, registry=registry)
-    if isinstance(made, Protobuf):
-        made = ExactProtobuf(made.subjects)
+    made = exact(codec(format, registry=registry))
     return debezium.events(
         frame,
         prefix=prefix,
@@ -119,6 +168,11 @@ def events(
         key=made,
         value=made,
     )
+
+
+def exact(made: Codec) -> Codec:
+    """A codec that loses nothing of an event: another one for Protobuf, whose lists cannot be null."""
+    return ExactProtobuf(made.subjects) if isinstance(made, Protobuf) else made
 
 
 def event_schema(table: Layout) -> dict[str, Any]:
@@ -140,109 +194,51 @@ def _unknown(format: str, where: str) -> PenstockError:
 
 
 class _Changes:
-    """Makes the columns of a change frame of those of events.
+    """Makes the columns of a change frame of those of events."""
 
-    `exact` is the schema of events from Protobuf, whose lists are messages (`exact_protobuf`).
-    """
+    def __init__(self, table: CqlTable, known: Layout, wanted: st.StructType, event: EventMembers) -> None:
+        self.table, self.known, self.wanted, self.event = table, known, wanted, event
 
-    def __init__(
-        self, table: CqlTable, known: Layout, wanted: st.StructType, events: DataFrame, exact: Schema | None
-    ) -> None:
-        self.table, self.known, self.wanted, self.events, self.exact = table, known, wanted, events, exact
-
-    def frame(self) -> DataFrame:
-        """The change frame; raises in Spark's tasks for a record that is not an event."""
+    def columns(self) -> list[Column]:
+        """The columns of the change frame."""
         made = {
-            "op": self._op(),
+            "op": self.event.member("op"),
             "key": self._key(),
             "after": self._after(),
             "delta": self._of(("change", "values"), self.known.fields("delta")),
-            "written": self._member("change", "touched"),
-            "deleted": self._member("change", "set_to_null"),
+            "written": self.event.member("change", "touched"),
+            "deleted": self.event.member("change", "set_to_null"),
             "deleted_elements": self._removed(),
             "range": self._range(),
             "operation": self._operation(),
-            "ttl": self._member("change", "ttl"),
-            "ts": F.timestamp_micros(F.col("source.ts_us")),
-            "read_ts": F.timestamp_millis(F.col("ts_ms")),
-            "stream_id": F.unhex(self._member("change", "stream_id")),
-            "time": self._member("change", "time"),
-            "batch_seq_no": self._member("change", "batch_seq_no"),
-            "end_of_batch": self._member("change", "end_of_batch"),
-            "keyspace": F.col("source.keyspace_name"),
-            "table": F.col("source.table_name"),
-            "expires": F.timestamp_seconds(self._member("times", "expires")),
+            "ttl": self.event.member("change", "ttl"),
+            "ts": F.timestamp_micros(self.event.member("source", "ts_us")),
+            "read_ts": F.timestamp_millis(self.event.member("ts_ms")),
+            "stream_id": F.unhex(self.event.member("change", "stream_id")),
+            "time": self.event.member("change", "time"),
+            "batch_seq_no": self.event.member("change", "batch_seq_no"),
+            "end_of_batch": self.event.member("change", "end_of_batch"),
+            "keyspace": self.event.member("source", "keyspace_name"),
+            "table": self.event.member("source", "table_name"),
+            "expires": F.timestamp_seconds(self.event.member("times", "expires")),
             "write_times": self._numbers("write_times"),
             "expiries": self._numbers("expiries"),
             "lists": self._lists(),
         }
-        columns = [
+        return [
             made.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name, metadata=field.metadata)
             for field in self.wanted
         ]
-        return self.events.select(*columns)
-
-    def _op(self) -> Column:
-        said = F.concat(
-            F.lit("a record cannot be read: "),
-            F.col("problem.reason"),
-            F.lit("; topic "),
-            F.col("problem.topic"),
-            F.lit(", partition "),
-            F.col("problem.partition").cast("string"),
-            F.lit(", offset "),
-            F.col("problem.offset").cast("string"),
-        )
-        return F.when(F.col("problem").isNull(), F.col("op")).otherwise(F.raise_error(said))
-
-    def _type(self, *path: str) -> st.DataType | None:
-        """The type of a member of the events; None if they do not have it."""
-        given, exact = self._given(*path), self._exact(*path)
-        return given if given is None or exact is None else bare_type(given, exact)
-
-    def _given(self, *path: str) -> st.DataType | None:
-        kind: st.DataType = self.events.schema
-        for name in path:
-            if not isinstance(kind, st.StructType) or name not in kind.names:
-                return None
-            kind = kind[name].dataType
-        return kind
-
-    def _exact(self, *path: str) -> Schema | None:
-        """The schema of a member of events from Protobuf."""
-        found = self.exact
-        for name in path:
-            if found is None:
-                return None
-            found = next((one for one in found["fields"] if field_name(one["field"]) == name), None)
-        return found
-
-    def _member(self, *path: str) -> Column:
-        given, exact = self._given(*path), self._exact(*path)
-        if given is None:
-            return F.lit(None)
-        found = self._raw(*path)
-        return found if exact is None else unwrapped(found, given, exact)
-
-    def _has(self, *path: str) -> Column:
-        return F.lit(False) if self._given(*path) is None else self._raw(*path).isNotNull()
-
-    @staticmethod
-    def _raw(*path: str) -> Column:
-        found = F.col(path[0])
-        for name in path[1:]:
-            found = found.getField(name)
-        return found
 
     def _of(self, path: tuple[str, ...], kinds: Mapping[str, CqlType]) -> Column:
         """A struct of values with these types."""
         fields = [
-            _decoded(self._member(*path, field_name(name)), self._type(*path, field_name(name)), kind)
+            _decoded(self.event.member(*path, field_name(name)), self.event.type(*path, field_name(name)), kind)
             .cast(spark_type(kind))
             .alias(name)
             for name, kind in kinds.items()
         ]
-        return F.when(self._has(*path), F.struct(*fields)) if fields else F.lit(None)
+        return F.when(self.event.has(*path), F.struct(*fields)) if fields else F.lit(None)
 
     def _key(self) -> Column:
         return self._of((KEY,), self.known.fields("key"))
@@ -253,19 +249,19 @@ class _Changes:
             self._of(("after",), {n: k for n, k in self.known.types.items() if n not in self.known.key}),
         )
         fields = [(key if name in self.known.key else values).getField(name).alias(name) for name in self.known.columns]
-        return F.when(F.col("op") == "r", F.struct(*fields))
+        return F.when(self.event.member("op") == "r", F.struct(*fields))
 
     def _removed(self) -> Column:
         path = "change", "removed_elements"
         fields = []
         for name, kind in self.known.fields("deleted_elements").items():
-            given, found = self._member(*path, field_name(name)), self._type(*path, field_name(name))
+            given, found = self.event.member(*path, field_name(name)), self.event.type(*path, field_name(name))
             if self.known.types[name].name == "udt":
                 made = _places(given, self.known.types[name].fields) if found else F.lit(None)
             else:
                 made = _decoded(given, found, kind)
             fields.append(made.cast(spark_type(kind)).alias(name))
-        return F.when(self._has(*path), F.struct(*fields)) if fields else F.lit(None)
+        return F.when(self.event.has(*path), F.struct(*fields)) if fields else F.lit(None)
 
     def _range(self) -> Column:
         if "range" not in self.wanted.names:
@@ -273,26 +269,27 @@ class _Changes:
         kinds = {name: self.known.types[name] for name in self.known.clustering_key}
         fields = [
             self._of(("range", "start"), kinds).alias("start"),
-            self._member("range", "start_inclusive").alias("start_inclusive"),
+            self.event.member("range", "start_inclusive").alias("start_inclusive"),
             self._of(("range", "end"), kinds).alias("end"),
-            self._member("range", "end_inclusive").alias("end_inclusive"),
+            self.event.member("range", "end_inclusive").alias("end_inclusive"),
         ]
         if len(kinds) > 1:
-            fields.append(self._member("range", "order").alias("order"))
-        return F.when(self._has("range"), F.struct(*fields))
+            fields.append(self.event.member("range", "order").alias("order"))
+        return F.when(self.event.has("range"), F.struct(*fields))
 
     def _operation(self) -> Column:
         """The log's code: a deletion of a whole partition is a range without bounds."""
         one = F.lit(3 if self.known.clustering_key else 4)
-        deleted = F.when(self._has("range"), F.lit(5)).otherwise(one)
-        made = F.when(F.col("op") == "d", deleted)
+        deleted = F.when(self.event.has("range"), F.lit(5)).otherwise(one)
+        made = F.when(self.event.member("op") == "d", deleted)
         for op, code in MADE.items():
-            made = made.when(F.col("op") == op, F.lit(code))
+            made = made.when(self.event.member("op") == op, F.lit(code))
         return made
 
     def _numbers(self, member: str) -> Column:
         fields = [
-            self._member("times", member, field_name(column.name)).alias(column.name) for column in self.table.values
+            self.event.member("times", member, field_name(column.name)).alias(column.name)
+            for column in self.table.values
         ]
         return F.struct(*fields) if fields else F.lit(None)
 
@@ -301,9 +298,9 @@ class _Changes:
         for column in self.table.values:
             if column.type.nonfrozen_list:
                 path = "times", "lists", field_name(column.name)
-                values = _decoded(self._member(*path, "values"), self._type(*path, "values"), column.type)
-                whole = F.struct(values.alias("values"), self._member(*path, "expiries").alias("expiries"))
-                fields.append(F.when(self._has(*path), whole).alias(column.name))
+                values = _decoded(self.event.member(*path, "values"), self.event.type(*path, "values"), column.type)
+                whole = F.struct(values.alias("values"), self.event.member(*path, "expiries").alias("expiries"))
+                fields.append(F.when(self.event.has(*path), whole).alias(column.name))
         return F.struct(*fields) if fields else F.lit(None)
 
 

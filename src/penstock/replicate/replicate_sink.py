@@ -14,7 +14,7 @@ from typing import ClassVar, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
@@ -70,12 +70,20 @@ class ReplicateSink:
 
     def _timed(self, frame: DataFrame) -> DataFrame:
         """The same with the times of the changes."""
+        return frame.select(*self.columns(frame))
+
+    def columns(self, frame: DataFrame) -> list[Column | str]:
+        """The columns that `writer` takes; raises as `records` does."""
         _check(changes_schema(frame.schema), self.table)
         if is_packed(frame.schema):
-            return frame
+            return list(frame.columns)
         times = delays.event_micros(frame)
-        columns = [name for name in COLUMNS if name in frame.columns]
-        return frame.select(*columns, *([] if times is None else [times]))
+        return [*(name for name in COLUMNS if name in frame.columns), *([] if times is None else [times])]
+
+    @property
+    def writer(self) -> ChangeWriter:
+        """What applies the changes of a task."""
+        return ChangeWriter(self.access, self.table, self.limits, self.two_ways)
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query with only this sink."""
@@ -84,9 +92,8 @@ class ReplicateSink:
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write the changes of one batch; writing it again changes nothing."""
         require_classic(frame, WHERE)
-        writer = ChangeWriter(self.access, self.table, self.limits, self.two_ways)
         with delays.failures(batch.query):
-            delays.add_rows(batch.query, self._timed(frame).mapInArrow(writer, delays.SCHEMA).collect())
+            delays.add_rows(batch.query, self._timed(frame).mapInArrow(self.writer, delays.SCHEMA).collect())
 
 
 def sink(

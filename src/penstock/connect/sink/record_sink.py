@@ -117,13 +117,9 @@ class SinkTask:
         """A query per topic, by the topic's name; creates what the destination needs, and the topic of dead letters."""
         writer = self._writer()
         writer.destination.prepare(writer.patience)
-        if writer.letters is not None:
-            replicas = self.values["errors.deadletterqueue.topic.replication.factor"]
-            topics.create(self.servers, self._options, writer.letters.topic, topics.TopicCreation(1, replicas, {}))
-        reset = self.values[f"{OVERRIDE}{sink_starts.RESET}"]
-        starts = sink_starts.starts(self.servers, self._options, self.connector, self.topics, self.starts, reset)
+        starts = self.known_starts()
         return {
-            topic: write(self._records(spark, topic, start), RecordSink(writer, topic))
+            topic: write(self.records(spark, topic, start), RecordSink(writer, topic))
             for topic, start in starts.items()
         }
 
@@ -131,7 +127,13 @@ class SinkTask:
     def _options(self) -> dict[str, str]:
         return {**self.client, **overrides(self.config)}
 
-    def _records(self, spark: SparkSession, topic: str, start: str) -> DataFrame:
+    def known_starts(self) -> dict[str, str]:
+        """The start of each of its topics."""
+        reset = self.values[f"{OVERRIDE}{sink_starts.RESET}"]
+        return sink_starts.starts(self.servers, self._options, self.connector, self.topics, self.starts, reset)
+
+    def records(self, spark: SparkSession, topic: str, start: str) -> DataFrame:
+        """The undecoded records of a topic."""
         options = self._options
         group = sink_starts.group_of(self.connector)
         return raw_records(
@@ -145,16 +147,21 @@ class SinkTask:
             destination(self.values, self.config),
             deserializer("key", self.config),
             deserializer("value", self.config),
-            self._letters(),
+            self.letters(),
             chain(self.config),
             shows=self.values["errors.log.include.messages"],
         )
 
-    def _letters(self) -> DeadLetterTopic | None:
+    def letters(self) -> DeadLetterTopic | None:
+        """Where its dead letters go, created if it is missing; None if they are not kept."""
         topic = self.values["errors.deadletterqueue.topic.name"]
+        if not topic:
+            return None
+        replicas = self.values["errors.deadletterqueue.topic.replication.factor"]
+        topics.create(self.servers, self._options, topic, topics.TopicCreation(1, replicas, {}))
         context = self.values["errors.deadletterqueue.context.headers.enable"]
         security = {name: text for name, text in self._options.items() if name in SECURITY}
-        return DeadLetterTopic(topic, self.servers, self.connector, context, security) if topic else None
+        return DeadLetterTopic(topic, self.servers, self.connector, context, security)
 
 
 def overrides(config: Mapping[str, str]) -> dict[str, str]:

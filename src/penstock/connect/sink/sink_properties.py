@@ -321,6 +321,14 @@ def reached(points: str, port: int) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     """Errors between properties that are each valid."""
+    yield from of_credentials(values)
+    yield from of_any_sink(values, config)
+    for table in tables(config, _options()):
+        yield from of_query(f"topic.{'.'.join(table)}.", values, values["scylladb.deletes.enabled"])
+
+
+def of_credentials(values: Mapping[str, Any]) -> Problems:
+    """Errors between the properties of the login."""
     user, password = values["scylladb.username"], values["scylladb.password"]
     if password is not None and user is None:
         yield "scylladb.username", "scylladb.password is given, and the user is not"
@@ -329,9 +337,6 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
         yield name, "scylladb.username is given, and the password is not"
     elif values["scylladb.security.enabled"] and user is None:
         yield "scylladb.username", "scylladb.security.enabled needs the user and the password"
-    yield from of_any_sink(values, config)
-    for table in tables(config, _options()):
-        yield from of_query(f"topic.{'.'.join(table)}.", values, values["scylladb.deletes.enabled"])
 
 
 def of_any_sink(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:

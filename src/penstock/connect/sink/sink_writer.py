@@ -174,14 +174,18 @@ class SinkWriter:
         letters = [(places[one.record.place], one) for one in bad]
         if self.destination.tolerance != "ignore":
             for record, one in letters:
-                shown = f"; key {_shown(record.key)}, value {_shown(record.value)}" if self.shows else ""
-                log.warning("left out %s, %d, offset %d: %s%s", *one.record.place, one.reason, shown)
+                more = shown(record.key, record.value) if self.shows else ""
+                log.warning("left out %s, %d, offset %d: %s%s", *one.record.place, one.reason, more)
         if self.letters is not None:
             self.letters.send(letters)
 
 
-def _shown(data: bytes | None) -> str:
-    """The beginning of a key or value, in ASCII and on one line."""
+def shown(key: bytes | None, value: bytes | None) -> str:
+    """The beginnings of a record's key and value at the end of a line of the log."""
+    return f"; key {_beginning(key)}, value {_beginning(value)}"
+
+
+def _beginning(data: bytes | None) -> str:
     if data is None:
         return "null"
     return ascii(data[:SHOWN].decode("utf-8", "backslashreplace")) + ("..." if len(data) > SHOWN else "")
