@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from struct import pack, unpack
+from threading import Barrier
 from typing import Any
 
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 from postgres_server import execute, query
+from waiting import PATIENCE
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.checks import check
@@ -23,6 +26,7 @@ from penstock.connect.jdbc_sink.transaction import Refused, Transaction
 from penstock.connect.providers import Provided
 from penstock.connect.sink.column_values import Unfit
 from penstock.connect.sink.connect_data import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
+from penstock.connect.sink.destinations import Bad
 from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, TIME, Bits, MicroTime, MicroTimestamp, SemanticTypes
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_columns import TargetColumn
@@ -240,6 +244,7 @@ def test_keys_come_from_where_pk_mode_says(postgres: str, made: Made, table: str
         ({"timestamp_fields_list": "name"}, row(0, 1, "soon"), "its field name of timestamp.fields.list is not"),
         ({"table_name_format": "a.b.${topic}"}, row(0, 1), "'a.b.t' is not the name of a table"),
         ({"quote_sql_identifiers": "never"}, record(0, None, {"a": 1, "A": 2}, None, None), "have the same name"),
+        ({}, record(0, None, {"NAME": 1, "Name": 2}, None, None), "two of its fields have the same column"),
         ({"pk_mode": "record_key", "insert_mode": "update"}, record(0, {"id": 1}, {}, KEY, struct()), "nothing to"),
     ],
     ids=str,
@@ -307,6 +312,24 @@ def test_a_transaction_begins_again_when_its_connection_is_lost(postgres: str, m
         ((pid,),) = writer._transaction.rows("SELECT pg_backend_pid()")
         query(postgres, f"SELECT pg_terminate_backend({pid}, 60000)")
     assert query(postgres, f"SELECT id, name FROM {table} ORDER BY id") == [(1, "2"), (2, "1")]
+
+
+def test_transactions_that_change_a_table_at_once_all_succeed(postgres: str, made: Made, table: str) -> None:
+    execute(postgres, f"CREATE TABLE {table} (id int PRIMARY KEY, name text, n int)")
+    of, both = made(**KEYED, auto_evolve="true"), Barrier(2)
+    wider = struct(name={"type": "string", "optional": True}, more={"type": "string", "optional": True})
+
+    def add(id: int) -> list[Bad]:
+        with RowWriter(of) as writer:
+            bad = writer.write([row(id, id, "a")])
+            both.wait(PATIENCE)
+            # Each waits for the other's rows, until PostgreSQL ends one of them.
+            return bad + writer.write([record(id, {"id": id + 10}, {"name": "b", "more": "c"}, of_value=wider)])
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(add, (1, 2))) == [[], []]
+    found = query(postgres, f"SELECT id, more FROM {table} ORDER BY id")
+    assert found == [(1, None), (2, None), (11, "c"), (12, "c")]
 
 
 def test_faults_that_are_not_of_records_end_the_task(postgres: str, made: Made, table: str) -> None:

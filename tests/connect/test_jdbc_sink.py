@@ -64,7 +64,9 @@ EFFECTS: dict[str, list[tuple[dict[str, str], str, Any]]] = {
     ],
     "table.name.format": [({}, "table", "a.b-c"), ({"table.name.format": "k_${topic}_x"}, "table", "k_a.b-c_x")],
     "table.name.normalize": [({"table.name.normalize": "true"}, "table", "a_b_c")],
-    "topics.to.tables.mapping": [({"topics.to.tables.mapping": "x:y,a.b-c:s.t"}, "table", "s.t")],
+    "topics.to.tables.mapping": [
+        ({"topics.to.tables.mapping": "x:y,a.b-c:s.t", "table.name.normalize": "true"}, "table", "s.t"),
+    ],
     "pk.mode": [({}, "key", "none"), ({"pk.mode": "record_value"}, "key", "record_value")],
     "pk.fields": [
         ({}, "key_fields", ()),

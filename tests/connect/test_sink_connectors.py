@@ -323,6 +323,7 @@ def test_a_connector_keeps_its_class(connect: KafkaConnect, config: dict[str, st
         ("ScyllaConnector", "source"),
         ("ScyllaDbSinkConnector", "sink"),
         ("CassandraSinkConnector", "sink"),
+        ("JdbcSinkConnector", "sink"),
         ("ReplicationSinkConnector", "sink"),
     }
 

@@ -164,7 +164,9 @@ class JdbcSettings:
 
     def table(self, topic: str) -> str:
         """The name of a topic's table, as configured."""
-        name = self.tables.get(topic) or self.table_format.replace("${topic}", topic)
+        if topic in self.tables:
+            return self.tables[topic]
+        name = self.table_format.replace("${topic}", topic)
         return re.sub("[^A-Za-z0-9_]", "_", name) if self.normalize else name
 
 

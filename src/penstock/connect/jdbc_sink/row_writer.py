@@ -271,6 +271,8 @@ class RowWriter:
     def _made(self, table: TargetTable, key: Fields, values: Fields, mode: str) -> Shape:
         names = (*key, *values)
         columns = {name: column for name in names if (column := table.column(name, names))}
+        if len({column.name for column in columns.values()}) < len(names):
+            raise BadRecord(f"two of its fields have the same column of {table.name}, as names differ only by case")
         keys = tuple(columns[name] for name in key)
         unique = frozenset(column.name for column in keys) in table.unique
         if mode == "update" and not values:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.jdbc_sink.column_text import text_of
@@ -82,6 +83,7 @@ def _short(kind: str) -> str:
     return f"{'_' if kind.endswith('[]') else ''}{_SHORT.get(inside, inside)}"
 
 
+@lru_cache(maxsize=10_000)
 def column_name(name: str, *, folds: bool) -> str:
     """The name of the column of a field, as PostgreSQL has it."""
     return (name.lower() if folds else name).encode()[:LONGEST].decode(errors="ignore")
