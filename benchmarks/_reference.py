@@ -1,6 +1,6 @@
-"""ScyllaDB's own CDC connector as the peer: Kafka Connect with the user's jars of both, in a JVM on this machine.
+"""ScyllaDB's own connectors as the peers: Kafka Connect with the user's jars of both, in a JVM on this machine.
 
-Nothing of the connector is part of this project. `jars` is a folder with the connector's jar and what it needs,
+Nothing of the connectors is part of this project. `jars` is a folder with a connector's jar and what it needs,
 `connect` one with Kafka Connect's runtime (`org.apache.kafka:connect-runtime` and what it depends on).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,8 @@ from penstock.errors import PenstockError
 from penstock.local import java, ports
 
 CONNECTOR = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
-PATIENCE = 60.0  # seconds for a start
+PATIENCE = 120.0  # seconds for a start
+END = 20.0  # seconds for an end
 POLL = 0.1
 WORKER = """\
 bootstrap.servers={servers}
@@ -57,14 +58,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class Connect:
-    """A running Kafka Connect without connectors."""
+    """A running worker with Kafka Connect's REST API, which has no connectors yet."""
 
     pid: int
     url: str
     log: Path
 
     def start(self, name: str, settings: Mapping[str, str]) -> None:
-        """Create a connector and wait until its tasks run."""
+        """Create a connector, of changes if the settings name no class, and wait until its tasks run."""
         self.ask("POST", "/connectors", {"name": name, "config": {"connector.class": CONNECTOR, **settings}})
         deadline = time.monotonic() + PATIENCE
         while not self.runs(name):
@@ -74,16 +75,23 @@ class Connect:
 
     def runs(self, name: str) -> bool:
         """Whether it has tasks and all run; raises with the trace of one that failed."""
+        for trace in self.failures(name):
+            raise PenstockError(f"connector {name} failed: {trace}", where=str(self.log))
+        tasks = self.tasks(name)
+        return bool(tasks) and all(task["state"] == "RUNNING" for task in tasks)
+
+    def failures(self, name: str) -> list[str]:
+        """The traces of its tasks that have failed."""
+        return [task["trace"] for task in self.tasks(name) if task["state"] == "FAILED"]
+
+    def tasks(self, name: str) -> list[dict[str, Any]]:
+        """The state of each task; none while its creation is under way."""
         try:
-            status = self.ask("GET", f"/connectors/{name}/status")
+            return list(self.ask("GET", f"/connectors/{name}/status")["tasks"])
         except HTTPError as error:
-            if error.code == 404:  # its creation is still under way
-                return False
+            if error.code == 404:
+                return []
             raise
-        for task in status["tasks"]:
-            if task["state"] == "FAILED":
-                raise PenstockError(f"connector {name} failed: {task['trace']}", where=str(self.log))
-        return bool(status["tasks"]) and all(task["state"] == "RUNNING" for task in status["tasks"])
 
     def check(self) -> None:
         """Raise if a task of a connector has failed."""
@@ -101,14 +109,19 @@ class Connect:
                 text = answer.read()
         except HTTPError as error:
             if error.code == 400:
-                raise PenstockError(f"Kafka Connect refuses: {error.read().decode()}", where=path) from error
+                raise PenstockError(f"the worker refuses: {error.read().decode()}", where=path) from error
             raise
         return json.loads(text) if text else None
 
 
 @contextmanager
-def running(reference: Reference, folder: Path, servers: str, *, schemas: bool = False) -> Iterator[Connect]:
-    """Kafka Connect, standalone, until the end of the block; its files and log are in `folder`."""
+def running(
+    reference: Reference, folder: Path, servers: str, *, schemas: bool = False, settings: str = ""
+) -> Iterator[Connect]:
+    """Kafka Connect, standalone, until the end of the block; its files and log are in `folder`.
+
+    `settings` are further lines of the worker's properties.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     plugins = folder / "plugins"
     plugins.mkdir(exist_ok=True)
@@ -117,7 +130,7 @@ def running(reference: Reference, folder: Path, servers: str, *, schemas: bool =
     port = ports.free(set())
     values = {"servers": servers, "host": ports.HOST, "port": port, "plugins": plugins, "folder": folder}
     worker = folder / "worker.properties"
-    worker.write_text(WORKER.format(**values, schemas=str(schemas).lower()))
+    worker.write_text(WORKER.format(**values, schemas=str(schemas).lower()) + settings)
     (folder / "log4j2.properties").write_text(LOG4J)
     (folder / "jul.properties").write_text(JUL)
     command = [
@@ -130,17 +143,23 @@ def running(reference: Reference, folder: Path, servers: str, *, schemas: bool =
         "org.apache.kafka.connect.cli.ConnectStandalone",
         str(worker),
     ]
-    log = folder / "connect.log"
+    with serving(command, f"http://{ports.HOST}:{port}", folder / "connect.log") as connect:
+        yield connect
+
+
+@contextmanager
+def serving(command: Sequence[str], url: str, log: Path) -> Iterator[Connect]:
+    """The worker that a command starts, from when it answers at the URL until the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
-        connect = Connect(process.pid, f"http://{ports.HOST}:{port}", log)
+        connect = Connect(process.pid, url, log)
         _await(connect, process)
         yield connect
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(END)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -154,4 +173,4 @@ def _await(connect: Connect, process: subprocess.Popen[bytes]) -> None:
             return
         time.sleep(POLL)
     tail = connect.log.read_text(errors="replace")[-2000:]
-    raise PenstockError(f"Kafka Connect did not start; its log ends with\n{tail}", where=str(connect.log))
+    raise PenstockError(f"the worker did not start; its log ends with\n{tail}", where=str(connect.log))
