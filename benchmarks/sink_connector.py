@@ -14,6 +14,7 @@ The node counts the rows itself, and after the last they are counted in the tabl
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -21,10 +22,11 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +38,7 @@ from _reference import Connect, Reference, running, serving
 from _stream_data import PARTITIONS, chunks, fill, topics
 from cdc_source import DDL, connect
 from penstock.errors import PenstockError
-from penstock.local import ports, services
+from penstock.local import cql_node, ports, services
 from penstock.local.services import Services
 
 OURS, THEIRS = "penstock", "kafka-connect-scylladb"
@@ -50,6 +52,7 @@ POLL, LOOK = 0.05, 0.5  # seconds between looks at the node's count, and at the 
 COMMITS = (
     "offset.flush.interval.ms=5000\n"  # after its last records Connect may wait that long; the default is a minute
 )
+GROUPED = ("commitlog_sync_group_window", "native_transport_max_threads", "concurrent_writes")
 STALL = 120.0  # seconds without a row after which a run is over
 
 
@@ -296,13 +299,31 @@ def arguments() -> argparse.Namespace:
     return options
 
 
+@contextmanager
+def periodic() -> Iterator[None]:
+    """Within the block nodes start as Cassandra's own settings have it: they sync their commit log every 10 seconds.
+
+    Those of `penstock up` let writers wait for a sync together; their few threads write some 7 000 rows a second at
+    most, whoever sends them.
+    """
+
+    def settings(place: Any) -> str:
+        found = {name: value for name, value in json.loads(own(place)).items() if name not in GROUPED}
+        return json.dumps(found | {"commitlog_sync": "periodic", "commitlog_sync_period": "10s"})
+
+    own = cql_node._configuration
+    with patch.object(cql_node, "_configuration", settings):
+        yield
+
+
 def main() -> None:
     options = arguments()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         folder = Path(place)
         stack.callback(services.down, folder / "services")
-        found = services.up(folder / "services")
+        with periodic():
+            found = services.up(folder / "services", only=["kafka", "cassandra"])
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])  # and what it starts
         bench = Bench(found, options, folder)
         for case in [options.only] if options.only else CASES:
