@@ -30,13 +30,14 @@ from penstock.run.faults import RetriableFailure
 PAGE = Path(__file__).parents[2] / "docs/replicate.md"
 OUT, IN = map(json.loads, re.findall(r"/connectors -d '(\{.*?\})'", PAGE.read_text(), re.DOTALL))
 JSON = "org.apache.kafka.connect.json.JsonConverter"
-PROTOBUF = "io.confluent.connect.protobuf.ProtobufConverter"
+REGISTRY = "value.converter.schema.registry.url"
 CONVERTERS = {
     "as in the docs": {},
-    "protobuf": {"value.converter": PROTOBUF},
-    "json with schemas": {"value.converter": JSON},
-    "json": {"value.converter": JSON, "value.converter.schemas.enable": "false"},
+    "json with schemas": {"value.converter.schemas.enable": "true"},
+    "avro": {"value.converter": "io.confluent.connect.avro.AvroConverter", REGISTRY: ""},
+    "protobuf": {"value.converter": "io.confluent.connect.protobuf.ProtobufConverter", REGISTRY: ""},
 }
+"""What is different from the docs."""
 CREATED = (
     "CREATE TYPE {ks}.home (street text, zip int)",
     "CREATE TABLE {ks}.orders (pk int, a int, b text, s text static, v int, m map<text, timestamp>, e set<blob>, "
@@ -102,7 +103,12 @@ def named(connect: KafkaConnect, topic: str) -> Iterator[str]:
 
 @pytest.fixture
 def pair(
-    connect: KafkaConnect, services: Services, registry: str, keyspaces: Sides, named: str, topic: str
+    connect: KafkaConnect,
+    services: Services,
+    keyspaces: Sides,
+    named: str,
+    topic: str,
+    request: pytest.FixtureRequest,
 ) -> Callable[[dict[str, str]], None]:
     """Starts both connectors as in the docs, with the addresses of here and other converters."""
     source, target = keyspaces
@@ -120,8 +126,10 @@ def pair(
     }
 
     def start(converters: dict[str, str]) -> None:
+        if REGISTRY in converters:
+            converters = converters | {REGISTRY: request.getfixturevalue("registry")}
         for name, given, own in ((f"{named}-out", OUT, of_source), (f"{named}-in", IN, of_sink)):
-            config = {**given["config"], "value.converter.schema.registry.url": registry, **converters, **own}
+            config = {**given["config"], **converters, **own}
             connect.create_connector({"name": name, "config": config})
 
     return start
@@ -170,7 +178,7 @@ def test_a_new_column_waits_until_the_target_has_it(
 ) -> None:
     source, target = keyspaces
     run(cql, source, *BEFORE[:1])
-    pair({})
+    pair(CONVERTERS["avro"])
     until(lambda: list(cql.execute(f"SELECT pk FROM {target}.orders")), "row of the snapshot")
     added, row = "ALTER TABLE {ks}.orders ADD w int", f"INSERT INTO {{ks}}.orders {KEY}, w) VALUES (7, 1, 'x', 5)"
     run(cql, source, added, row)
