@@ -50,7 +50,7 @@ class BadEvents:
     letters: DeadLetterTopic | None
     registry: Registry | None
     subject: str
-    shows: bool
+    shows: bool = False
     """Whether the log has the keys and values of records that are left out."""
 
     def leave_out(self, problems: pa.Array) -> None:
