@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -103,7 +104,9 @@ def test_each_property_has_an_effect_is_refused_or_is_listed_as_without_effect()
     assert inert == {"date.timezone", "date.calendar.system", "mssql.use.merge.holdlock", "trim.sensitive.log"}
 
 
-@pytest.mark.parametrize(("more", "name", "wanted"), [case for cases in EFFECTS.values() for case in cases], ids=str)
+@pytest.mark.parametrize(
+    ("more", "name", "wanted"), [case for cases in EFFECTS.values() for case in cases], ids=count()
+)
 def test_effects_of_properties(more: dict[str, str], name: str, wanted: Any) -> None:
     found = made(more)
     assert (found.table("a.b-c") if name == "table" else getattr(found, name)) == wanted

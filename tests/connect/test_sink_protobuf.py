@@ -21,10 +21,10 @@ from protobuf_files import message_class
 from penstock.codec.decode_protobuf import compiled, messages_of
 from penstock.codec.registry import Registry
 from penstock.connect.checks import check
-from penstock.connect.converters import deserializer
 from penstock.connect.providers import Provided
 from penstock.connect.sink.connect_data import Date, NoValue, TimeOfDay, Timestamp
 from penstock.connect.sink.protobuf_data import ProtobufBytes
+from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_properties import CLASS
 from penstock.connect.sink.sink_tables import column_type
 from penstock.errors import PenstockError

@@ -13,12 +13,10 @@ from penstock.codec.registry import Registry, Subjects
 from penstock.codec.text_formats import Json, JsonSchema, Text
 from penstock.codec.typed_records import Codec, Side
 from penstock.connect.definition import REQUIRED, Property, full_name, read_all
-from penstock.connect.sink.avro_data import AvroBytes
-from penstock.connect.sink.protobuf_data import ProtobufBytes
-from penstock.connect.sink.record_readers import Deserializer, JsonBytes, JsonSchemaBytes, TextBytes
 from penstock.errors import PenstockError
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
+TEXT = "org.apache.kafka.connect.storage.StringConverter"
 AVRO = "io.confluent.connect.avro.AvroConverter"
 PROTOBUF = "io.confluent.connect.protobuf.ProtobufConverter"
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
@@ -101,7 +99,7 @@ CONVERTERS: dict[str, Converter] = {
         (Property("schemas.enable", "BOOLEAN", True, "Include the schema in each record.", importance="HIGH"),),
         lambda values, side: Json(values["schemas.enable"]),
     ),
-    "org.apache.kafka.connect.storage.StringConverter": Converter((), lambda values, side: Text()),
+    TEXT: Converter((), lambda values, side: Text()),
     AVRO: _registered(Avro),
     PROTOBUF: _registered(Protobuf, *UNIONS),
     JSON_SCHEMA: _registered(JsonSchema),
@@ -114,30 +112,19 @@ def converter(side: Side, config: Mapping[str, str]) -> Codec:
     return CONVERTERS[name].make(values, side)
 
 
-def options_of(side: Side, config: Mapping[str, str]) -> tuple[str, Values]:
-    """The full name of a valid configuration's converter for keys or values, and its options."""
+def options_of(side: str, config: Mapping[str, str]) -> tuple[str, Values]:
+    """The full name of a valid configuration's converter of this side, and its options; none of an unknown class."""
     name, prefix = full_name(config[f"{side}.converter"], CONVERTERS), f"{side}.converter."
+    if name not in CONVERTERS:
+        return name, {}
     options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
     return name, read_all(_options(CONVERTERS[name], side), options)[0]
-
-
-def deserializer(side: Side, config: Mapping[str, str]) -> Deserializer:
-    """The reader of a sink's keys or values, of a valid configuration."""
-    name, values = options_of(side, config)
-    if name == JSON:
-        return JsonBytes(values["schemas.enable"])
-    if name == AVRO:
-        return AvroBytes(registry_of(values))
-    if name == PROTOBUF:
-        return ProtobufBytes(registry_of(values), *(values[option.name] for option in UNIONS))
-    return JsonSchemaBytes() if name == JSON_SCHEMA else TextBytes()
 
 
 def definitions(config: Mapping[str, str]) -> list[Property]:
     """The properties of a configuration's converters."""
     found = []
-    sides: tuple[Side, ...] = ("key", "value")
-    for side in sides:
+    for side in ("key", "value", "header"):
         if chosen := CONVERTERS.get(full_name(config.get(f"{side}.converter"), CONVERTERS)):
             found += [
                 replace(option, name=f"{side}.converter.{option.name}", group="Converters")
@@ -146,5 +133,5 @@ def definitions(config: Mapping[str, str]) -> list[Property]:
     return found
 
 
-def _options(chosen: Converter, side: Side) -> tuple[Property, ...]:
+def _options(chosen: Converter, side: str) -> tuple[Property, ...]:
     return tuple(replace(option, name=option.name.replace("{side}", side)) for option in chosen.options)

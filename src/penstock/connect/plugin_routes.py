@@ -12,6 +12,7 @@ from penstock.connect.converters import CONVERTERS
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
 from penstock.connect.plugins import PLUGINS, Plugin, plugin_named
 from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
+from penstock.connect.sink.sink_converters import CLASSES
 from penstock.connect.transforms import transform_chain
 from penstock.connect.worker_face import Worker
 from penstock.serve.rest_errors import RestError
@@ -46,15 +47,15 @@ def _health(worker: Worker, ask: RestRequest) -> Answer:
 def _plugins(worker: Worker, ask: RestRequest) -> Answer:
     found = [{"class": one.name, "type": one.type, "version": __version__} for one in PLUGINS]
     if not ask.flag("connectorsOnly", "true"):
-        found += [{"class": name, "type": "converter", "version": __version__} for name in CONVERTERS]
+        found += [{"class": name, "type": "converter", "version": __version__} for name in CLASSES]
         found += transform_chain.CLASSES
     return 200, found
 
 
 def _plugin_config(worker: Worker, ask: RestRequest) -> Answer:
     name = ask.path["plugin"]
-    if kind := CONVERTERS.get(full_name(name, CONVERTERS)):
-        return 200, definitions(kind.options)
+    if (full := full_name(name, CLASSES)) in CLASSES:
+        return 200, definitions(CONVERTERS[full].options if full in CONVERTERS else ())
     if (options := transform_chain.options(name)) is not None:
         return 200, definitions(options)
     return 200, definitions(_plugin(name).properties())

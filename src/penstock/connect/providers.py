@@ -18,7 +18,7 @@ KINDS = {
     "org.apache.kafka.common.config.provider.FileConfigProvider": "file",
     "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "dir",
 }
-SIDES = ("key.converter", "value.converter")
+SIDES = ("key.converter", "value.converter", "header.converter")
 NAMING = ("transforms", "predicates", "topic.creation.groups")
 """Properties whose values are parts of property names, which are not secret."""
 LARGEST = 1 << 20

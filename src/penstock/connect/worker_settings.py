@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import whole
-from penstock.connect.converters import CONVERTERS, JSON
-from penstock.connect.definition import full_name
+from penstock.connect.converters import JSON
 from penstock.connect.group.group_settings import GroupSettings, group_settings
-from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties, read_text
+from penstock.connect.providers import KINDS, Provided, Provider, read_properties, read_text
 from penstock.connect.secrets import of_config
+from penstock.connect.sink.sink_converters import converter_check, header_converter_check
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
 from penstock.kafka.security import SETTINGS as SECURITY, Security, require_servers
@@ -21,6 +21,7 @@ from penstock.paths import is_file
 from penstock.serve.passwords import Passwords
 
 TOPIC = "connect-configs"
+HEADER = "header.converter"
 ALLOWED = "penstock.allowed.hosts"
 EXTENSIONS, CREDENTIALS = "rest.extension.classes", "penstock.rest.credentials.file"
 BASIC_AUTH = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
@@ -186,15 +187,16 @@ def _listener(text: str, where: str) -> tuple[str, int]:
 def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
     """The worker's converters, for connectors without their own."""
     texts = _converters_of(found)
-    for side in SIDES:
-        name = texts.setdefault(side, JSON)
-        if full_name(name, CONVERTERS) not in CONVERTERS:
-            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of: {', '.join(CONVERTERS)}")
+    checks = {"key.converter": converter_check, "value.converter": converter_check, HEADER: header_converter_check}
+    for side, check in checks.items():
+        name = texts.get(side) if side == HEADER else texts.setdefault(side, JSON)
+        if name and (problem := check(name)):
+            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"correct it: {problem}")
     return texts
 
 
 def _converters_of(found: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in found.items() if re.match(r"(key|value)\.converter(\.|$)", name)}
+    return {name: text for name, text in found.items() if re.match(r"(key|value|header)\.converter(\.|$)", name)}
 
 
 def _providers(found: Mapping[str, str], where: str) -> dict[str, Provider]:

@@ -23,7 +23,7 @@ from penstock.connect.record_transforms.record_steps import (
 )
 from penstock.connect.record_transforms.simple_date_format import DateFormat
 from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part
-from penstock.connect.sink.record_readers import header
+from penstock.connect.sink.record_readers import HEADER
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 Test = Callable[[ConnectRecord], bool]
@@ -120,7 +120,7 @@ def is_envelope(schema: Schema) -> bool:
 
 
 def insert_header(values: Values) -> Step:
-    added = ((values["header"], header(values["value.literal"].encode())),)
+    added = ((values["header"], HEADER(values["value.literal"].encode())),)
     return lambda record: record._replace(headers=record.headers + added)
 
 

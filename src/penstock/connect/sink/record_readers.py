@@ -63,17 +63,24 @@ class TextBytes:
             raise NoValue("it is not UTF-8") from None
 
 
-def header(data: bytes | None) -> Part:
-    """A header as SimpleHeaderConverter reads it: an array or a map if it is JSON of one, else text."""
-    if data is None:
-        return NOTHING
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return Part(None, data)
-    if text[:1] in ("{", "["):
+@dataclass(frozen=True)
+class SimpleHeader:
+    """SimpleHeaderConverter: an array or a map if it is JSON of one, else text, or bytes."""
+
+    def __call__(self, data: bytes | None) -> Part:
+        if data is None:
+            return NOTHING
         try:
-            return Part(None, json.loads(text))
-        except (ValueError, RecursionError):
-            pass
-    return Part(None, text)
+            text = data.decode()
+        except UnicodeDecodeError:
+            return Part(None, data)
+        if text[:1] in ("{", "["):
+            try:
+                return Part(None, json.loads(text))
+            except (ValueError, RecursionError):
+                pass
+        return Part(None, text)
+
+
+HEADER = SimpleHeader()
+"""The converter of headers that is used if none is named."""

@@ -13,10 +13,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import delays
 from penstock.connect import topics
-from penstock.connect.converters import deserializer
 from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink import sink_starts
+from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter
 from penstock.delivery import AT_LEAST_ONCE
 from penstock.kafka.kafka_read import raw_records
@@ -147,6 +147,7 @@ class SinkTask:
             destination(self.values, self.config),
             deserializer("key", self.config),
             deserializer("value", self.config),
+            deserializer("header", self.config),
             self.letters(),
             chain(self.config),
             shows=self.values["errors.log.include.messages"],

@@ -23,7 +23,7 @@ from penstock.codec.problem import BEGINNINGS, PROBLEM
 from penstock.codec.registry import Registry
 from penstock.connect.sink.connect_data import NOTHING, ConnectRecord
 from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_readers import RawRecord, header
+from penstock.connect.sink.record_readers import RawRecord
 from penstock.connect.sink.record_sink import SinkTask
 from penstock.connect.sink.replication_properties import Target, event_format, target
 from penstock.connect.sink.sink_properties import access
@@ -84,8 +84,7 @@ def _letter(found: Mapping[str, Any]) -> tuple[RawRecord, Bad]:
     place = found["topic"], found["partition"], found["offset"]
     headers = tuple((one["key"], one["value"]) for one in found["headers"] or ())
     raw = RawRecord(*place, None, found["key"], found["value"], headers)
-    read = ConnectRecord(*place, None, NOTHING, NOTHING, tuple((name, header(data)) for name, data in headers))
-    return raw, Bad(read, found["reason"])
+    return raw, Bad(ConnectRecord(*place, None, NOTHING, NOTHING), found["reason"])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
 from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
+from penstock.connect.sink.sink_converters import converter_check, header_converter_check
 from penstock.connect.sink.topic_codecs import TopicCodec
 from penstock.connect.transforms.topic_routing import regex_check
 from penstock.cql.cql_writer import MAX_TTL
@@ -93,6 +94,8 @@ def _mapping(text: str) -> str | None:
 
 SINK_CHECKS: dict[str, Check] = {
     **CHECKS,
+    "converter": converter_check,
+    "header_converter": header_converter_check,
     "contact_points": _contact_points,
     "topics": _topics,
     "regex": regex_check,

@@ -15,7 +15,7 @@ from penstock.connect.record_transforms.record_chain import RecordChain
 from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
 from penstock.connect.sink.destinations import Bad, Destination, RecordsWriter
-from penstock.connect.sink.record_readers import Deserializer, RawRecord, header
+from penstock.connect.sink.record_readers import HEADER, Deserializer, RawRecord
 from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
@@ -31,17 +31,20 @@ CONTEXT = "__connect.errors."
 """Before the names of the headers that say what is wrong with a record (KIP-298)."""
 
 
-def decoded(records: Iterable[RawRecord], key: Deserializer, value: Deserializer) -> Iterator[ConnectRecord | Bad]:
+def decoded(
+    records: Iterable[RawRecord], key: Deserializer, value: Deserializer, header: Deserializer = HEADER
+) -> Iterator[ConnectRecord | Bad]:
     """The records as their converters read them, or why one cannot be read."""
     for raw in records:
-        headers = tuple((name, header(data)) for name, data in raw.headers)
-        side = "key"
+        side = "header"
         try:
+            headers = tuple((name, header(data)) for name, data in raw.headers)
+            side = "key"
             of_key = key(raw.key)
             side = "value"
             of_value = value(raw.value)
         except NoValue as error:
-            unread = ConnectRecord(*raw[:4], NOTHING, NOTHING, headers)
+            unread = ConnectRecord(*raw[:4], NOTHING, NOTHING)
             yield Bad(unread, f"its {side} cannot be read: {error}", f"{side.upper()}_CONVERTER")
         else:
             yield ConnectRecord(*raw[:4], of_key, of_value, headers)
@@ -115,6 +118,7 @@ class SinkWriter:
     destination: Destination
     key: Deserializer
     value: Deserializer
+    header: Deserializer = HEADER
     letters: DeadLetterTopic | None = None
     transforms: RecordChain = field(default_factory=RecordChain)
     patience: timedelta = RequestLimits.patience
@@ -139,11 +143,11 @@ class SinkWriter:
 
     def _reader(self) -> Callable[[Sequence[RawRecord]], list[ConnectRecord | Bad]]:
         """Reads records: by their converters, then the transforms, then what their schemas' names mean."""
-        meaning = SemanticTypes()
+        meaning, converters = SemanticTypes(), (self.key, self.value, self.header)
         if not self.transforms.transforms:
-            return lambda raw: list(meant(decoded(raw, self.key, self.value), meaning))
+            return lambda raw: list(meant(decoded(raw, *converters), meaning))
         change = self.transforms.start()
-        return lambda raw: list(meant(transformed(decoded(raw, self.key, self.value), change), meaning))
+        return lambda raw: list(meant(transformed(decoded(raw, *converters), change), meaning))
 
     def _write(self, writer: RecordsWriter, found: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> None:
         tolerance = self.destination.tolerance
