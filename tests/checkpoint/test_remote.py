@@ -98,6 +98,7 @@ def test_a_batch_with_state_runs_again(spark: SparkSession, folder: Hadoop, tmp_
         ps.write(spark.readStream.text(str(tmp_path / "in")), files.sink(tmp_path / "other")).claim(folder.uri)
 
 
+@pytest.mark.slow
 def test_the_commands_of_checkpoints_work_elsewhere(folder: Hadoop, spark: SparkSession, tmp_path: Path) -> None:
     add(tmp_path, 1, 2)
     frame = spark.readStream.schema("id long").json(str(tmp_path / "in"))

@@ -19,9 +19,9 @@ from penstock.local.services import Services
 STATEMENTS = 1000
 """For each table."""
 TABLES = {
-    "rows": "CREATE TABLE {ks}.rows (pk int, ck int, s int static, v int, w text, PRIMARY KEY (pk, ck))",
     "elements": "CREATE TABLE {ks}.elements (pk int, ck int, m map<text, int>, e set<int>, sm map<int, int> static, "
     "u address, f frozen<list<int>>, PRIMARY KEY (pk, ck))",
+    "rows": "CREATE TABLE {ks}.rows (pk int, ck int, s int static, v int, w text, PRIMARY KEY (pk, ck))",
     "lists": "CREATE TABLE {ks}.lists (pk int, ck int, l list<int>, v int, PRIMARY KEY (pk, ck))",
     "ranges": "CREATE TABLE {ks}.ranges (pk int, a int, b int, c int, v int, PRIMARY KEY (pk, a, b, c)) "
     "WITH CLUSTERING ORDER BY (a DESC, b ASC, c DESC)",
@@ -134,7 +134,7 @@ def keyspaces(cql: Any) -> Iterator[tuple[str, str]]:
         yield source, target
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("table", TABLES)
 def test_any_order_and_repeats_end_in_the_same_state(
     keyspaces: tuple[str, str], cql: Any, services: Services, spark: SparkSession, table: str

@@ -10,10 +10,11 @@ from typing import Any
 
 from penstock.config import whole
 from penstock.connect.converters import JSON
+from penstock.connect.definition import full_name
 from penstock.connect.group.group_settings import GroupSettings, group_settings
 from penstock.connect.providers import KINDS, Provided, Provider, read_properties, read_text
 from penstock.connect.secrets import of_config
-from penstock.connect.sink.sink_converters import converter_check, header_converter_check
+from penstock.connect.sink.sink_converters import CLASSES, OF_HEADERS
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
 from penstock.kafka.security import SETTINGS as SECURITY, Security, require_servers
@@ -187,11 +188,10 @@ def _listener(text: str, where: str) -> tuple[str, int]:
 def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
     """The worker's converters, for connectors without their own."""
     texts = _converters_of(found)
-    checks = {"key.converter": converter_check, "value.converter": converter_check, HEADER: header_converter_check}
-    for side, check in checks.items():
+    for side, classes in (("key.converter", CLASSES), ("value.converter", CLASSES), (HEADER, OF_HEADERS)):
         name = texts.get(side) if side == HEADER else texts.setdefault(side, JSON)
-        if name and (problem := check(name)):
-            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"correct it: {problem}")
+        if name and full_name(name, classes) not in classes:
+            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of: {', '.join(classes)}")
     return texts
 
 
