@@ -187,6 +187,7 @@ def test_a_file_system_that_is_away_is_one_to_try_again(spark: SparkSession) -> 
         hadoop.unset("ipc.client.connect.max.retries")
 
 
+@pytest.mark.slow
 def test_a_run_with_a_checkpoint_elsewhere(uri: str, spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(FILE)
     root = f"{uri}/{tmp_path.name}/kept"

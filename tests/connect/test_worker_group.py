@@ -123,6 +123,7 @@ def test_tasks_are_divided_and_move_without_a_change_lost_or_repeated(
     until(lambda: not second.running, "end of the deleted connector's tasks")
 
 
+@pytest.mark.slow
 def test_each_worker_answers_for_the_whole_group(
     group: Group, services: Services, cql: Any, tables: Any, config: dict[str, str]
 ) -> None:

@@ -70,7 +70,7 @@ def topic(services: Services) -> Iterator[str]:
         yield name
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("format", "start"),
     [("json", "snapshot"), ("avro", "earliest"), ("protobuf", "earliest"), ("protobuf", "snapshot")],
@@ -108,6 +108,7 @@ def test_a_table_is_rebuilt_from_its_topic(
     assert report.rows == (6, 6)
 
 
+@pytest.mark.slow
 def test_a_record_that_is_no_event_ends_the_query(
     keyspaces: tuple[str, str], services: Services, spark: SparkSession, tmp_path: Path, topic: str
 ) -> None:

@@ -131,6 +131,7 @@ def test_the_options_of_kafka_are_checked(services: Services, tmp_path: Path, na
     assert ran.returncode == 1 and said in ran.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_told_and_the_other_tables_are_compared(
     cql: Any, services: Services, source: str, target: str, tmp_path: Path
 ) -> None:

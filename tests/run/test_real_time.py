@@ -140,6 +140,7 @@ def batches(checkpoint: Path) -> int:
     return len(list((checkpoint / "commits").glob("[0-9]*")))
 
 
+@pytest.mark.slow
 def test_rows_come_before_the_batch_ends_and_a_stop_repeats_none(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
