@@ -250,6 +250,17 @@ def test_a_value_behind_a_known_schema_is_read_as_with_any_schema(
         of_json(more, enveloped=True)
 
 
+@pytest.mark.parametrize("member", ["schema", "payload"])
+def test_records_that_are_nested_too_deep_are_bad_at_any_depth(member: str) -> None:
+    """Some are as deep as can be read, but not written into a message, or compared."""
+    for depth in range(800, 1000):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        members = {"schema": '{"type":"int8"}', "payload": "1", member: deep}
+        data = f'{{"schema":{members["schema"]},"payload":{members["payload"]}}}'.encode()
+        with pytest.raises(NoValue):
+            of_json(data, enveloped=True)
+
+
 def test_missing_fields_have_their_default() -> None:
     schema = {"type": "struct", "fields": [{"field": "a", "type": "int32", "default": 7}]}
     assert of_json(json.dumps({"schema": schema, "payload": {}}).encode(), enveloped=True).value == {"a": 7}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cache
 from importlib.util import find_spec
@@ -45,14 +45,6 @@ def _url(text: str) -> str | None:
     return None
 
 
-def _zone(text: str) -> str | None:
-    try:
-        zone_of(text)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 def _kinds(values: list[str]) -> str | None:
     unknown = [value for value in values if value.upper() not in KINDS]
     return None if values and not unknown else f"it must have some of {', '.join(KINDS)}"
@@ -67,7 +59,6 @@ _CHECKS: dict[str, Check] = {
     **SINK_CHECKS,
     "connector_class": lambda value: None if value in CLASS_NAMES else f"this is not {CLASS}",
     "url": _url,
-    "zone": _zone,
     "table_types": _kinds,
     "tables_of_topics": _tables_of_topics,
     "dialect": lambda value: None if value in ("", _DIALECT) else f"only {_DIALECT} is supported",
@@ -83,9 +74,7 @@ def _own() -> tuple[Property, ...]:
 @cache
 def properties() -> tuple[Property, ...]:
     """The properties with fixed names: Kafka Connect's, and the connector's."""
-    check = _CHECKS["connector_class"]
-    shared = (replace(each, check=check) if each.name == "connector.class" else each for each in of_connect())
-    return (*shared, *_own())
+    return (*of_connect(_CHECKS["connector_class"]), *_own())
 
 
 def _parameters(config: Mapping[str, str | None]) -> list[str]:

@@ -43,7 +43,6 @@ class RowWriter:
     """The statements of the transaction."""
     _shapes: dict[tuple[Any, ...], Shape] = field(default_factory=dict)
     _fields: dict[int, tuple[Schema, Mapping[str, Schema]]] = field(default_factory=dict)
-
     _meaning: SemanticTypes = field(default_factory=SemanticTypes)
 
     def __post_init__(self) -> None:

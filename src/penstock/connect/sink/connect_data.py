@@ -83,9 +83,14 @@ def of_json(data: bytes | None, *, enveloped: bool) -> Part:
         return NOTHING
     if not enveloped:
         return Part(None, _parsed(data))
-    if quick := _after_known_schema(data):
-        return quick
-    found = _parsed(data)
+    try:
+        return _after_known_schema(data) or _enveloped(_parsed(data))
+    except RecursionError:
+        raise NoValue("it is nested too deep") from None
+
+
+def _enveloped(found: Any) -> Part:
+    """The part that an object with a schema and a value is; raises NoValue, or RecursionError for deep ones."""
     if not isinstance(found, dict) or set(found) != {"schema", "payload"}:
         raise NoValue(
             'it is not an object with only "schema" and "payload"; set schemas.enable=false if records have no schema'

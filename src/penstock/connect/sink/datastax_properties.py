@@ -15,7 +15,7 @@ from typing import Any
 from penstock.connect.definition import INERT, Check, Property, at_least, of_file
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import DATASTAX_CLASS
-from penstock.connect.sink.date_patterns import DatePattern, WrongPattern, date_pattern, zone_of
+from penstock.connect.sink.date_patterns import DatePattern, WrongPattern, date_pattern
 from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.mapping import mapping, plain
 from penstock.connect.sink.sink_properties import (
@@ -96,14 +96,6 @@ def _file(path: str) -> str | None:
     return None if not path or is_file(path) else f"there is no file {path} on the worker's machine"
 
 
-def _zone(text: str) -> str | None:
-    try:
-        zone_of(text)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 def _pattern(text: str) -> DatePattern | str:
     """The pattern, or what is wrong with it; names of months depend on the locale, which is checked together."""
     try:
@@ -132,7 +124,6 @@ _CHECKS: dict[str, Check] = {
     "file": _file,
     "from_minus_1": at_least(-1),
     "locale": lambda value: None if value in SEPARATORS else f"it must be one of {', '.join(sorted(SEPARATORS))}",
-    "zone": _zone,
     "timestamp_pattern": _pattern_of("day"),
     "date_pattern": _pattern_of("day"),
     "time_pattern": _pattern_of("time"),
@@ -147,9 +138,7 @@ def _all() -> tuple[Property, ...]:
 @cache
 def properties() -> tuple[Property, ...]:
     """The properties with fixed names: Kafka Connect's, and the connector's."""
-    check = _CHECKS["connector_class"]
-    shared = (replace(each, check=check) if each.name == "connector.class" else each for each in of_connect())
-    return (*shared, *(each for each in _all() if "<" not in each.name))
+    return (*of_connect(_CHECKS["connector_class"]), *(each for each in _all() if "<" not in each.name))
 
 
 @cache

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any
 
 from penstock.connect.converters import AVRO, JSON, PROTOBUF, options_of, registry_of
-from penstock.connect.definition import Check, Property
+from penstock.connect.definition import Property
 from penstock.connect.properties import REPLICATION_CLASS
 from penstock.connect.sink import sink_properties
 from penstock.connect.sink.sink_properties import Problems, access, of_any_sink, of_connect, of_credentials
@@ -51,11 +51,11 @@ def _class(value: str) -> str | None:
 @cache
 def properties() -> tuple[Property, ...]:
     """The properties with fixed names."""
-    checks: dict[str, Check] = {"connector.class": _class}
-    shared = [*of_connect(), *(each for each in sink_properties.properties() if each.group in GROUPS)]
+    of_database = (each for each in sink_properties.properties() if each.group in GROUPS)
     doc = "The keyspace of the targets; by default that of the source. topic.<topic>.table overrides it."
     return (
-        *(replace(each, check=checks.get(each.name, each.check)) for each in shared),
+        *of_connect(_class),
+        *of_database,
         Property(KEYSPACE, "STRING", "", doc, group="Write"),
     )
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from penstock.connect.definition import Check, Property, of_file
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
+from penstock.connect.sink.date_patterns import zone_of
 from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
 from penstock.connect.sink.sink_converters import converter_check, header_converter_check
@@ -92,17 +93,26 @@ def _mapping(text: str) -> str | None:
     return None
 
 
+def _zone(text: str) -> str | None:
+    try:
+        zone_of(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 SINK_CHECKS: dict[str, Check] = {
     **CHECKS,
     "converter": converter_check,
     "header_converter": header_converter_check,
+    "zone": _zone,
     "contact_points": _contact_points,
     "topics": _topics,
     "regex": regex_check,
     "port": lambda value: None if 0 < value < 65536 else "it must be a port number from 1 to 65535",
     "mapping": _mapping,
 }
-"""The checks of both classes."""
+"""The checks of all classes of sinks."""
 _OWN_CHECKS: dict[str, Check] = {
     **SINK_CHECKS,
     "connector_class": lambda value: None if value in CLASS_NAMES else f"this is not {CLASS}",
@@ -124,10 +134,11 @@ def properties() -> tuple[Property, ...]:
     return tuple(each for each in _all() if "<" not in each.name)
 
 
-def of_connect() -> tuple[Property, ...]:
-    """Those that every sink of Kafka Connect has."""
+def of_connect(of_class: Check = _OWN_CHECKS["connector_class"]) -> tuple[Property, ...]:
+    """Those that every sink of Kafka Connect has; `of_class` checks the connector's class."""
     groups = ("Common", "Error Handling")
-    return tuple(each for each in properties() if each.group in groups and each.name != "behavior.on.error")
+    found = (each for each in properties() if each.group in groups and each.name != "behavior.on.error")
+    return tuple(replace(each, check=of_class) if each.name == "connector.class" else each for each in found)
 
 
 @cache
