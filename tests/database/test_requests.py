@@ -47,6 +47,7 @@ class Nodes(Cluster):
         self.timeouts: set[float] = set()
         self.statements: list[Any] = []
         self.refused: set[str] = set()
+        self.unsendable: list[bytes] = []
 
     def prepare(self, text: str) -> Any:
         if text in self.refused:
@@ -58,6 +59,9 @@ class Nodes(Cluster):
         self.timeouts.add(timeout)
         batch = isinstance(statement, BatchStatement)
         values = statement._statements_and_parameters[0][2] if batch else statement.values
+        if values[0] in self.unsendable:
+            self.unsendable.remove(values[0])
+            raise OperationTimedOut("no connection is free")
         self.sent.append((values[0], host and host.address))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -126,6 +130,12 @@ def test_requests_are_sent_while_more_of_them_are_made_and_faults_wait_for_the_e
     sending.add(reads(*KEYS[3:9]))
     assert [key for key, _ in nodes.sent] == KEYS[:4] and sending.unanswered() == [*range(1, 9)]
     assert [page.data for page in sending.finish()] == KEYS[:9] and nodes.in_flight == 0
+
+
+def test_a_request_that_cannot_be_sent_does_not_repeat_those_that_wait_for_an_answer(nodes: Nodes) -> None:
+    nodes.faults, nodes.unsendable = {KEYS[0]: [OperationTimedOut()]}, [KEYS[4]]
+    assert send(reads(*KEYS)) == KEYS
+    assert Counter(key for key, _ in nodes.sent) == Counter(KEYS) + Counter(KEYS[:1]) and not nodes.unsendable
 
 
 def test_a_fault_that_stays_ends_with_what_failed_and_where(nodes: Nodes) -> None:

@@ -25,11 +25,11 @@ from penstock.cdc.cdc_resume import CdcResume
 from penstock.cdc.cdc_tables import frame_schema, layout, log_schema
 from penstock.cdc.generations import Position, Span, TokenRange, now_micros
 from penstock.cdc.low_latency import Fresh
-from penstock.cdc.packed_changes import changes_schema, packed, packed_schema
 from penstock.cdc.planner import Planner, Snapshot, covering, describe, retrying
 from penstock.codec.problem import problem_counts
 from penstock.config import Duration, duration, duration_text, keywords, require_known
 from penstock.errors import PenstockError
+from penstock.packed_rows import packed, packed_schema, rows_schema
 from penstock.plans import parallelism
 from penstock.schema import CqlTable
 
@@ -73,7 +73,7 @@ class ScyllaCdc(DataSource):
         return packed_schema(schema) if self.settings.packed else schema
 
     def streamReader(self, schema: StructType) -> CdcStreamReader:
-        return CdcStreamReader(self.settings, self.table, changes_schema(schema))
+        return CdcStreamReader(self.settings, self.table, rows_schema(schema))
 
 
 class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -183,7 +183,10 @@ class Sending:
         """Send these requests, or all without an answer; raise a fault after all are done."""
         if numbers is None:
             numbers = self.unanswered()
-        self._send(numbers, None)
+        try:
+            self._send(numbers, None)
+        except _FAULTS as error:
+            self._fault = self._fault or error
         while self._waiting:
             self._receive()
         if fault := self._fault:

@@ -44,6 +44,7 @@ REFUSED = {
     "kafka.bootstrap.servers": "give servers=",
     "startingOffsets": "give start=",
     "maxOffsetsPerTrigger": "give batch=",
+    "packed": "leave it out; a query needs the columns",
     "includeHeaders": "leave it out; `problem` has the headers of a bad record",
 }
 ISOLATION = "kafka.isolation.level"
@@ -122,7 +123,7 @@ def read(
         given |= {"group": _group(group, client, topic)}
     if client in (None, OURS):
         good = _good(time, decoder.schema, limit)
-        raw = _ours(spark, topic, servers, start, batch, decoder, good, given)
+        raw = _ours(spark, topic, servers, start, batch, decoder, good, given).withColumn("topic", F.lit(topic))
     elif client == SPARKS:
         raw = _sparks(spark, topic, servers, start, batch, given)
     else:
@@ -150,16 +151,19 @@ def raw_records(
     batch: int | None = None,
     group: str | None = None,
     options: Mapping[str, str] | None = None,
+    packed: bool = False,
 ) -> DataFrame:
     """The records of a topic as a stream, undecoded: `key, value, partition, offset, timestamp, headers, topic`.
 
-    The arguments are those of `read`.
+    With `packed` they are in one column (`packed_rows`), and without `topic`. The other arguments are those of `read`.
     """
     _require_allowed(options or {}, topic)
     given = dict(options or {})
     if group is not None:
         given["group"] = _group(group, None, topic)
-    frame = _ours(spark, topic, servers, start, batch, None, None, given)
+    if packed:
+        return _ours(spark, topic, servers, start, batch, None, None, given | {"packed": "true"})
+    frame = _ours(spark, topic, servers, start, batch, None, None, given).withColumn("topic", F.lit(topic))
     names = [name for name in frame.columns if name != "timestamp"]
     return frame.select(*names, F.col("timestamp").alias("timestamp", metadata=delays.MARK))
 
@@ -238,7 +242,7 @@ def _ours(
     KafkaSettings.of(given | dict(options))
     spark.dataSource.register(KafkaTopic)
     reader = spark.readStream.format(FORMAT).options(**given).options(**options)
-    return reader.load().withColumn("topic", F.lit(topic))
+    return reader.load()
 
 
 def _sparks(

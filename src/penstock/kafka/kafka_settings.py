@@ -20,7 +20,7 @@ from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
-OWN = ("servers", "topic", "start", "batch", "tasks", "members", "epoch", "good", "group")
+OWN = ("servers", "topic", "start", "batch", "tasks", "members", "epoch", "good", "group", "packed")
 RACK = "client.rack"
 RACK_VARIABLE = "PENSTOCK_RACK"
 """The environment variable with the rack of a machine, where the option does not say it."""
@@ -60,6 +60,7 @@ class KafkaSettings:
     which a record batch may decompress. tolerant: a record batch that cannot be read becomes a row with a problem
     instead of failing. group: the consumer group that is told the position, "" for none. patience: how long brokers may
     be unavailable before the query fails. rack: where the readers are, "" for where each one's machine says it is.
+    packed: the records are in one column (`packed_rows`).
     """
 
     servers: str
@@ -79,6 +80,7 @@ class KafkaSettings:
     security: Security
     group: str = ""
     rack: str = ""
+    packed: bool = False
     patience: timedelta = timedelta(minutes=5)
 
     @classmethod
@@ -107,6 +109,7 @@ class KafkaSettings:
             security=Security.of({name: options[name] for name in SETTINGS if name in options}),
             group=options.get("group", ""),
             rack=options.get(RACK, ""),
+            packed=_one_of(options, "packed", "false", "true") == "true",
         )
 
     def reader(self) -> Reader:

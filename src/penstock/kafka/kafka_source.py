@@ -23,6 +23,7 @@ from penstock.kafka.kafka_resume import KafkaResume
 from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, KafkaSettings
 from penstock.kafka.source_format import FORMAT, TopicOffsets, schema, topics
 from penstock.kafka.topic_reader import TopicReader, topic
+from penstock.packed_rows import packed, packed_schema
 
 PAUSE = 0.02
 """Seconds to wait when there are no new records: Spark asks again at once."""
@@ -52,7 +53,8 @@ class KafkaTopic(DataSource):
         return FORMAT
 
     def schema(self) -> st.StructType:
-        return schema(self.settings.members, tolerant=self.settings.tolerant)
+        columns = schema(self.settings.members, tolerant=self.settings.tolerant)
+        return packed_schema(columns) if self.settings.packed else columns
 
     def streamReader(self, schema: st.StructType) -> TopicStreamReader:
         return TopicStreamReader(self.settings)
@@ -148,7 +150,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from penstock.kafka.kafka_records import batches
 
         assert isinstance(partition, Ranges)
-        return batches(self.settings, partition.start, partition.end)
+        found = batches(self.settings, partition.start, partition.end)
+        return packed(found) if self.settings.packed else found
 
     def _begun(self, start: Mapping[int, int], end: Mapping[int, int]) -> Offsets:
         """The start offset of each partition of `end`; new partitions start at their first offset."""

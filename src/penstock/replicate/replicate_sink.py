@@ -19,7 +19,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from penstock import delays
-from penstock.cdc.packed_changes import COLUMN, changes_schema, is_packed, unpacked
 from penstock.codec.change_frame import Layout, is_change_frame, layout
 from penstock.codec.problem import PROBLEM
 from penstock.config import Duration, duration
@@ -28,6 +27,7 @@ from penstock.database.access import Access, AccessOptions
 from penstock.database.requests import RequestLimits, Statement, send_all, size_of, together
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
+from penstock.packed_rows import COLUMN, is_packed, rows_schema, unpacked
 from penstock.plans import require_classic
 from penstock.query import Batch, in_batches
 from penstock.replicate.applied_groups import AppliedGroups, TwoWays
@@ -74,7 +74,7 @@ class ReplicateSink:
 
     def columns(self, frame: DataFrame) -> list[Column | str]:
         """The columns that `writer` takes; raises as `records` does."""
-        _check(changes_schema(frame.schema), self.table)
+        _check(rows_schema(frame.schema), self.table)
         if is_packed(frame.schema):
             return list(frame.columns)
         times = delays.event_micros(frame)

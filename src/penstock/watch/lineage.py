@@ -31,10 +31,10 @@ import pyspark
 from pyspark.sql import types as st
 
 from penstock import __version__
-from penstock.cdc.packed_changes import changes_schema
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.codec.change_frame import is_change_frame
 from penstock.errors import PenstockError
+from penstock.packed_rows import rows_schema
 from penstock.plans import analyzed, each
 from penstock.query import Query
 from penstock.run.life_signs import Observer
@@ -131,7 +131,7 @@ def _read_columns(query: Query) -> Iterator[st.StructType]:
     """The columns of each source of a query, in the order of `source_nodes`."""
     for leaf in each(analyzed(query.frame).collectLeaves()):
         if leaf.isStreaming():
-            schema = changes_schema(st.StructType.fromJson(json.loads(leaf.schema().json())))
+            schema = rows_schema(st.StructType.fromJson(json.loads(leaf.schema().json())))
             yield _table_columns(schema) if is_change_frame(schema) else schema
 
 
@@ -147,7 +147,7 @@ def _table_columns(changes: st.StructType) -> st.StructType:
 def outputs_of(query: Query) -> list[Event]:
     """The data sets that a query writes; their columns are those of the query's frame."""
     found = [node for group in sink_nodes(query) for node in group]
-    return _distinct([dataset(node, changes_schema(query.frame.schema)) for node in found])
+    return _distinct([dataset(node, rows_schema(query.frame.schema)) for node in found])
 
 
 def _distinct(all: Sequence[Event | None]) -> list[Event]:

@@ -17,7 +17,7 @@ from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink import sink_starts
 from penstock.connect.sink.sink_converters import deserializer
-from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter
+from penstock.connect.sink.sink_writer import DeadLetterTopic, SinkWriter
 from penstock.delivery import AT_LEAST_ONCE
 from penstock.kafka.kafka_read import raw_records
 from penstock.kafka.security import SETTINGS as SECURITY
@@ -32,7 +32,7 @@ MOST_RECORDS = 200_000
 
 @dataclass(frozen=True)
 class RecordSink:
-    """Writes the records of topics to their tables."""
+    """Writes the records of a topic, which are packed, to their tables."""
 
     counts_delays: ClassVar[bool] = True
     writer: SinkWriter
@@ -53,18 +53,17 @@ class RecordSink:
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The records as the writer takes them."""
-        times = delays.event_micros(frame)
-        return frame.select(*COLUMNS, *([] if times is None else [times]))
+        return frame
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query with only this sink."""
-        return in_batches(delays.timed(frame), self.save)
+        return in_batches(frame, self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write the records of one batch; writing it again changes only counters."""
-        writer = replace(self.writer, again=batch.query not in self._saved)
+        writer = replace(self.writer, topic=self.topic, again=batch.query not in self._saved)
         with delays.failures(batch.query):
-            delays.add_rows(batch.query, self.records(frame).mapInArrow(writer, delays.SCHEMA).collect())
+            delays.add_rows(batch.query, frame.mapInArrow(writer, delays.SCHEMA).collect())
             for told in json.loads(batch.end or "[]"):
                 writer.destination.keep_offsets(next_offsets(told), writer.patience)
         self._saved.add(batch.query)
@@ -119,7 +118,7 @@ class SinkTask:
         writer.destination.prepare(writer.patience)
         starts = self.known_starts()
         return {
-            topic: write(self.records(spark, topic, start), RecordSink(writer, topic))
+            topic: write(self.records(spark, topic, start, packed=True), RecordSink(writer, topic))
             for topic, start in starts.items()
         }
 
@@ -132,12 +131,17 @@ class SinkTask:
         reset = self.values[f"{OVERRIDE}{sink_starts.RESET}"]
         return sink_starts.starts(self.servers, self._options, self.connector, self.topics, self.starts, reset)
 
-    def records(self, spark: SparkSession, topic: str, start: str) -> DataFrame:
+    def records(self, spark: SparkSession, topic: str, start: str, *, packed: bool) -> DataFrame:
         """The undecoded records of a topic."""
-        options = self._options
-        group = sink_starts.group_of(self.connector)
         return raw_records(
-            spark, topic, servers=self.servers, start=start, batch=MOST_RECORDS, group=group, options=options
+            spark,
+            topic,
+            servers=self.servers,
+            start=start,
+            batch=MOST_RECORDS,
+            group=sink_starts.group_of(self.connector),
+            options=self._options,
+            packed=packed,
         )
 
     def _writer(self) -> SinkWriter:

@@ -152,7 +152,7 @@ class ReplicationTask(SinkTask):
         """A query per topic, by the topic's name; creates the topic of dead letters."""
         letters = self.letters()
         return {
-            topic: self._applied(topic, self.records(spark, topic, start), letters)
+            topic: self._applied(topic, self.records(spark, topic, start, packed=False), letters)
             for topic, start in self.known_starts().items()
         }
 

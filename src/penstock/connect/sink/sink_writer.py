@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +21,11 @@ from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.kafka.security import Security
+from penstock.packed_rows import unpacked
 from penstock.wire.producer.blocking import BlockingProducer
 
 log = logging.getLogger(__name__)
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 SHOWN = 1000
 """Bytes of a key or value in the log."""
 CONTEXT = "__connect.errors."
@@ -124,6 +125,7 @@ class SinkWriter:
     patience: timedelta = RequestLimits.patience
     shows: bool = False
     """Whether the log has the keys and values of records that are left out."""
+    topic: str = ""
     again: bool = False
     """Whether the batch may have been written before, in part or whole."""
 
@@ -133,12 +135,11 @@ class SinkWriter:
         again = self.again or (task is not None and task.attemptNumber() > 0)
         read = self._reader()
         with self.destination.writer(self.patience, again=again) as writer:
-            for batch in batches:
-                batch, events = delays.split(batch)
-                raw = list(raw_records(batch))
+            for page in (page for batch in batches for page in unpacked(batch)):
+                raw = list(raw_records(self.topic, page))
                 self._write(writer, read(raw), raw)
                 size += sum(len(data) for one in raw for data in (one.key, one.value) if data)
-                written.acknowledged(batch.num_rows, events)
+                written.acknowledged(page.num_rows, page.column("timestamp").cast(pa.int64()).to_numpy())
         yield written.counts(bytes=size).batch()
 
     def _reader(self) -> Callable[[Sequence[RawRecord]], list[ConnectRecord | Bad]]:
@@ -195,19 +196,14 @@ def _beginning(data: bytes | None) -> str:
     return ascii(data[:SHOWN].decode("utf-8", "backslashreplace")) + ("..." if len(data) > SHOWN else "")
 
 
-def raw_records(batch: pa.RecordBatch) -> Iterator[RawRecord]:
-    """The records of a batch of the columns COLUMNS."""
-    columns = {name: batch.column(name).to_pylist() for name in COLUMNS if name != "timestamp"}
-    millis = [micros // 1000 for micros in batch.column("timestamp").cast(pa.int64()).to_pylist()]
-    for number in range(batch.num_rows):
-        at = millis[number]
-        headers = tuple((one["key"], one["value"]) for one in columns["headers"][number] or ())
-        yield RawRecord(
-            columns["topic"][number],
-            columns["partition"][number],
-            columns["offset"][number],
-            None if at < 0 else at,
-            columns["key"][number],
-            columns["value"][number],
-            headers,
-        )
+def raw_records(topic: str, page: pa.RecordBatch) -> Iterator[RawRecord]:
+    """The records of a page of packed records of `kafka_read.raw_records`."""
+    partitions, offsets, keys, values = (
+        page.column(name).to_pylist() for name in ("partition", "offset", "key", "value")
+    )
+    micros = page.column("timestamp").cast(pa.int64()).to_pylist()
+    millis = [None if at < 0 else at // 1000 for at in micros]
+    headers = [
+        tuple((one["key"], one["value"]) for one in some) if some else () for some in page.column("headers").to_pylist()
+    ]
+    return map(RawRecord, itertools.repeat(topic), partitions, offsets, millis, keys, values, headers)
