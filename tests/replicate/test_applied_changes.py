@@ -108,6 +108,8 @@ def test_wrong_checkpoints_are_told(spark: SparkSession, tmp_path: Path) -> None
         replicate.progress(spark, read.where, servers="127.0.0.1:1")
     with pytest.raises(PenstockError, match=r"the changes go through Kafka.*give servers="):
         replicate.progress(spark, written.where, read.where)
+    with pytest.raises(PenstockError, match=r"the changes do not go through Kafka.*leave out servers="):
+        replicate.progress(spark, written.where, servers="127.0.0.1:1")
 
 
 def test_the_queries_of_a_table_are_found_by_the_replication_s_name(tmp_path: Path) -> None:

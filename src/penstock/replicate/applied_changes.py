@@ -137,7 +137,14 @@ def progress(
         raise PenstockError(
             "no checkpoint is of a query that reads a change log", where=WHERE, next="give the one of that query"
         )
-    if servers is None and any(query.topic is not None for query in queries):
+    through = any(query.topic is not None for query in queries)
+    if servers is not None and not through:
+        raise PenstockError(
+            "no checkpoint is of a query that reads a topic: the changes do not go through Kafka",
+            where=WHERE,
+            next="leave out servers= (--through), or give the checkpoint of that query, too",
+        )
+    if servers is None and through:
         raise PenstockError(
             "the changes go through Kafka", where=WHERE, next="give servers= (--through), to see how far its topic is"
         )
