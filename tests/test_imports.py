@@ -64,6 +64,8 @@ SAME_NAMES = {
 SMALL = {
     "cli.completion": "a command, loaded when a shell asks",
     "cli.cql_statements": "an idea of its own: where a statement of CQL ends",
+    "connect.file_sink.file_errors": "an idea of its own: which errors of files pass",
+    "connect.file_sink.java_text": "an idea of its own: how Java shows values",
     "connect.group.owner": "an idea of its own: a connector without its tasks, on the worker that has it",
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",

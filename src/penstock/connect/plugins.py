@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
+from penstock.connect.file_sink import file_stream
+from penstock.connect.file_sink.file_stream import FileDestination
 from penstock.connect.jdbc_sink import jdbc_destination, jdbc_properties
 from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.record_transforms import sink_transforms
@@ -119,6 +121,17 @@ JDBC_SINK = Plugin(
     lambda values, config: jdbc_destination.problems(jdbc_properties.settings(values, config)),
     lambda values, config: JdbcDestination(jdbc_properties.settings(values, config)),
 )
+FILE_STREAM_SINK = Plugin(
+    file_stream.CLASS,
+    file_stream.CLASS_NAMES,
+    "sink",
+    file_stream.FREE,
+    file_stream.properties,
+    sink_transforms.definitions,
+    file_stream.together,
+    lambda values, config: file_stream.problems(values),
+    lambda values, config: FileDestination.of(values),
+)
 REPLICATION_SINK = Plugin(
     replication_properties.CLASS,
     replication_properties.CLASS_NAMES,
@@ -129,7 +142,7 @@ REPLICATION_SINK = Plugin(
     replication_properties.together,
     replication_properties.problems,
 )
-PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK, REPLICATION_SINK)
+PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK, FILE_STREAM_SINK, REPLICATION_SINK)
 
 
 def plugin_named(name: str) -> Plugin | None:
