@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
-from penstock.connect.file_sink import file_stream
+from penstock.connect.file_sink import file_stream, files_properties, topic_files
 from penstock.connect.file_sink.file_stream import FileDestination
+from penstock.connect.file_sink.topic_files import FilesDestination
 from penstock.connect.jdbc_sink import jdbc_destination, jdbc_properties
 from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.record_transforms import sink_transforms
@@ -132,6 +133,17 @@ FILE_STREAM_SINK = Plugin(
     lambda values, config: file_stream.problems(values),
     lambda values, config: FileDestination.of(values),
 )
+FILES_SINK = Plugin(
+    files_properties.CLASS,
+    files_properties.CLASS_NAMES,
+    "sink",
+    files_properties.FREE,
+    files_properties.properties,
+    sink_transforms.definitions,
+    files_properties.together,
+    lambda values, config: topic_files.problems(files_properties.settings(values)),
+    lambda values, config: FilesDestination(files_properties.settings(values)),
+)
 REPLICATION_SINK = Plugin(
     replication_properties.CLASS,
     replication_properties.CLASS_NAMES,
@@ -142,7 +154,7 @@ REPLICATION_SINK = Plugin(
     replication_properties.together,
     replication_properties.problems,
 )
-PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK, FILE_STREAM_SINK, REPLICATION_SINK)
+PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK, FILE_STREAM_SINK, FILES_SINK, REPLICATION_SINK)
 
 
 def plugin_named(name: str) -> Plugin | None:

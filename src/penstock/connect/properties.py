@@ -16,7 +16,8 @@ DATASTAX_CLASS = "com.datastax.oss.kafka.sink.CassandraSinkConnector"
 JDBC_CLASS = "io.confluent.connect.jdbc.JdbcSinkConnector"
 REPLICATION_CLASS = "io.penstock.connect.ReplicationSinkConnector"
 FILE_STREAM_CLASS = "org.apache.kafka.connect.file.FileStreamSinkConnector"
-CLASSES = (CLASS, SINK_CLASS, DATASTAX_CLASS, JDBC_CLASS, FILE_STREAM_CLASS, REPLICATION_CLASS)
+FILES_CLASS = "io.penstock.connect.FilesSinkConnector"
+CLASSES = (CLASS, SINK_CLASS, DATASTAX_CLASS, JDBC_CLASS, FILE_STREAM_CLASS, FILES_CLASS, REPLICATION_CLASS)
 """The classes of connectors that a worker runs."""
 FREE = ("producer.override.", "topic.creation.", "header.converter.", "snapshot.", "signal.", "notification.")
 """Prefixes of properties whose names continue with the user's or Kafka's names, or are Debezium's without effect."""

@@ -20,7 +20,8 @@ from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
-OWN = ("servers", "topic", "start", "batch", "tasks", "members", "epoch", "good", "group")
+CHUNK, WAIT = "chunk", "chunk.wait.ms"
+OWN = ("servers", "topic", "start", "batch", "tasks", "members", "epoch", "good", "group", CHUNK, WAIT)
 RACK = "client.rack"
 RACK_VARIABLE = "PENSTOCK_RACK"
 """The environment variable with the rack of a machine, where the option does not say it."""
@@ -60,6 +61,8 @@ class KafkaSettings:
     which a record batch may decompress. tolerant: a record batch that cannot be read becomes a row with a problem
     instead of failing. group: the consumer group that is told the position, "" for none. patience: how long brokers may
     be unavailable before the query fails. rack: where the readers are, "" for where each one's machine says it is.
+    chunk: batches consist of whole chunks of so many offsets of a partition, 0 for whatever there is; chunk_wait: how
+    long the rest waits for its chunk, None for ever.
     """
 
     servers: str
@@ -80,6 +83,8 @@ class KafkaSettings:
     group: str = ""
     rack: str = ""
     patience: timedelta = timedelta(minutes=5)
+    chunk: int = 0
+    chunk_wait: timedelta | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> KafkaSettings:
@@ -107,6 +112,8 @@ class KafkaSettings:
             security=Security.of({name: options[name] for name in SETTINGS if name in options}),
             group=options.get("group", ""),
             rack=options.get(RACK, ""),
+            chunk=_count(options, CHUNK, 0),
+            chunk_wait=timedelta(milliseconds=_count(options, WAIT, 0)) if WAIT in options else None,
         )
 
     def reader(self) -> Reader:

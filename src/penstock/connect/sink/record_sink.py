@@ -16,6 +16,7 @@ from penstock.connect import topics
 from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink import sink_starts
+from penstock.connect.sink.destinations import Chunks
 from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter
 from penstock.delivery import AT_LEAST_ONCE
@@ -136,9 +137,23 @@ class SinkTask:
         """The undecoded records of a topic."""
         options = self._options
         group = sink_starts.group_of(self.connector)
+        chunk, wait = self._chunks or (None, None)
         return raw_records(
-            spark, topic, servers=self.servers, start=start, batch=MOST_RECORDS, group=group, options=options
+            spark,
+            topic,
+            servers=self.servers,
+            start=start,
+            batch=MOST_RECORDS,
+            group=group,
+            chunk=chunk,
+            chunk_wait=wait,
+            options=options,
         )
+
+    @property
+    def _chunks(self) -> Chunks | None:
+        destination = plugin_of(self.config).destination
+        return destination(self.values, self.config).chunks if destination else None
 
     def _writer(self) -> SinkWriter:
         destination = plugin_of(self.config).destination
