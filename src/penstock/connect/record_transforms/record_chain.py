@@ -16,6 +16,7 @@ from penstock.connect.record_transforms import (
 )
 from penstock.connect.record_transforms.record_steps import Step, Values
 from penstock.connect.sink.connect_data import ConnectRecord, NoValue
+from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.state import DEBEZIUM, KAFKA
 from penstock.connect.transforms.unwrap import SCYLLA
 
@@ -57,10 +58,11 @@ PREDICATES: dict[str, Callable[[Values], record_routing.Test]] = {
 
 
 class OfClass(NamedTuple):
-    """A class, and the values of its options."""
+    """A class, and the values of its options; `own` is a class of Python, which is loaded where records are changed."""
 
     name: str
     values: Mapping[str, Any]
+    own: PythonClass | None = None
 
 
 class RecordTransform(NamedTuple):
@@ -72,7 +74,8 @@ class RecordTransform(NamedTuple):
     negate: bool = False
 
     def step(self) -> Step:
-        change = TRANSFORMS[self.transform.name](self.transform.values)
+        own = self.transform.own
+        change = TRANSFORMS[self.transform.name](self.transform.values) if own is None else own.made()
         if self.predicate is None:
             return change
         test, wanted = PREDICATES[self.predicate.name](self.predicate.values), not self.negate
@@ -89,7 +92,7 @@ class RecordChain:
     def chooses_topics(self) -> bool:
         """Whether records may get another topic than the one that they were read from."""
         return any(
-            one.transform.name.endswith("Router") or one.transform.values.get("route.by.field")
+            one.transform.own or one.transform.name.endswith("Router") or one.transform.values.get("route.by.field")
             for one in self.transforms
         )
 

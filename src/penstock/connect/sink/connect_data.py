@@ -176,6 +176,11 @@ def _reader(schema: Any, depth: int) -> Reader:
     return reader
 
 
+def require_schema(schema: Any) -> None:
+    """Raise NoValue unless it is a schema."""
+    _reader(schema, 0)
+
+
 def default_of(schema: Schema) -> Any:
     """The default of a schema that has one; raises NoValue if it is not a value of the schema."""
     return _reader(schema, 0)(None)
