@@ -8,15 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from change_frames import INSERT, Table
+from pyspark.sql import SparkSession
+from smt_chains import EXTRACT, Sent, config_of, sent
 
+from penstock.codec.connect_schema import Schema
 from penstock.connect.checks import Checked, check
 from penstock.connect.providers import Provided, Provider
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part
 from penstock.connect.sink.record_readers import JsonBytes, RawRecord, TextBytes
 from penstock.connect.sink.sink_writer import decoded, transformed
+from penstock.connect.transforms.python_classes import PythonClass
+from penstock.connect.transforms.python_step import PythonRows
 from penstock.connect.worker_settings import read
+from penstock.errors import PenstockError
 from penstock.secret_settings import HIDDEN
 
 CODE = """
@@ -194,3 +202,77 @@ def test_a_predicate_selects_the_records_of_a_class(module: Write, tmp_path: Pat
     assert step(record(None)) == record(None)
     changed = step(record({"n": 1}))
     assert changed is not None and changed.topic == "t-a"
+
+
+# Sources.
+
+SOURCE = """
+class Upper:
+    def configure(self, properties):
+        self.drop = int(properties.get("drop", "0"))
+        self.fail = int(properties.get("fail", "0"))
+        self.code = properties.get("code", "")
+
+    def apply(self, record):
+        row = record.value.value
+        if self.code:
+            return eval(self.code, {"record": record, "row": row})
+        if row["id"] == self.drop:
+            return None
+        if row["id"] == self.fail:
+            raise ValueError("not this one")
+        row = {**row, "name": row["name"] and row["name"].upper()}
+        return record._replace(
+            value=record.value._replace(value=row), headers=(*record.headers, ("by", Part(None, {"n": row["id"]})))
+        )
+
+
+from penstock.connect.sink.connect_data import Part
+"""
+PEOPLE = Table({"id": "int", "m": "map<text, int>", "name": "text"}, ["id"], name="shop.people")
+
+
+def people(spark: SparkSession, folder: Path, name: str, tolerance: str = "none", **options: str) -> list[Sent]:
+    """What becomes of two rows."""
+    own = {"type": f"python:{name}.Upper", **options}
+    changes = [{"kind": INSERT, "key": (id,), "after": (id, {"k": id}, text)} for id, text in ((1, "a"), (2, None))]
+    config = config_of(EXTRACT, own) | {"plugin.path": str(folder), "errors.tolerance": tolerance}
+    return sent(spark, PEOPLE, changes, config)
+
+
+def test_a_source_s_class_changes_values_and_headers_and_drops_records(
+    spark: SparkSession, module: Write, tmp_path: Path
+) -> None:
+    name = module(SOURCE)
+    first, second = people(spark, tmp_path, name)
+    assert first.value == {"id": 1, "m": [{"key": "k", "value": 1}], "name": "A"} and first.key == {"id": 1}
+    assert first.headers == [("by", '{"n": 1}')] and second.value["name"] is None
+    assert people(spark, tmp_path, name, "all", drop="1", fail="2") == []
+
+
+FIELDS = [{"field": "id", "type": "int32"}, {"field": "tags", "type": "array", "items": {"type": "string"}}]
+ROWS: Schema = {"type": "struct", "fields": FIELDS}
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("1 // 0", "ZeroDivisionError"),
+        ("record._replace(topic='x')", "cannot change the topic: use RegexRouter"),
+        ("record._replace(value=record.value._replace(schema=None))", "cannot change the schema of a value"),
+        ("record._replace(value=record.value._replace(value={**row, 'x': 1}))", "cannot add a field, such as x"),
+        ("record._replace(value=record.value._replace(value={'tags': 'x'}))", "its array is str"),
+        ("record._replace(value=record.value._replace(value={'id': 'x'}))", "its values do not fit its schema"),
+    ],
+)
+def test_what_a_source_s_class_cannot_change_is_a_bad_record(
+    module: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture, code: str, why: str
+) -> None:
+    given = pa.array([{"topic": "t", "headers": None, "value0": {"id": 1, "tags": ["a"]}}])
+    kind = PythonClass(f"{module(SOURCE)}.Upper", (str(tmp_path),), {"code": code})
+    assert PythonRows(kind, True, (), (ROWS,)).changed(given).to_pylist() == [None]
+    assert caplog.messages[0].startswith("left out a record for t: plugin_") and why in caplog.messages[0]
+    with pytest.raises(
+        PenstockError, match=rf"cannot be transformed by plugin_\w+.Upper: .*{why}.*a record for topic t"
+    ):
+        PythonRows(kind, False, (), (ROWS,)).changed(given)
