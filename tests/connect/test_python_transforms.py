@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from penstock.connect.providers import Provided, Provider
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part
 from penstock.connect.sink.record_readers import JsonBytes, RawRecord, TextBytes
+from penstock.connect.sink.retries import Retries
 from penstock.connect.sink.sink_writer import decoded, transformed
 from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.python_step import PythonRows
@@ -121,6 +123,27 @@ def test_what_is_no_record_is_a_bad_one(module: Write, tmp_path: Path, returned:
     step = chain(configured(f"python:{module(CODE)}.Wrong", tmp_path).config).start()
     with pytest.raises(NoValue, match=why):
         step(record(returned))
+
+
+def test_an_exception_says_whether_trying_again_can_help(module: Write, tmp_path: Path) -> None:
+    text = """
+class Busy(Exception):
+    retriable = True
+
+class Asks:
+    def configure(self, properties):
+        self.left = 1
+
+    def apply(self, record):
+        self.left -= 1
+        if self.left >= 0:
+            raise Busy("not now")
+        return record
+"""
+    made = chain(configured(f"python:{module(text)}.Asks", tmp_path).config)
+    with pytest.raises(NoValue, match="failed: Busy: not now"):
+        made.start()(record(1))
+    assert replace(made, retries=Retries(60, 0.001)).start()(record(1)) == record(1)
 
 
 def test_a_record_stays_where_it_was_read(module: Write, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from penstock.connect.definition import Check, Property, at_least, of_file
+from penstock.connect.definition import Check, Property, of_file
 from penstock.connect.file_sink.file_folders import (
     DAILY,
     DAY,
@@ -93,7 +93,6 @@ _CHECKS: dict[str, Check] = {
     "endpoint": lambda text: (
         None if not text or re.fullmatch(r"https?://[^/\s@]+/?", text) else "it must be like https://host:port"
     ),
-    "from_minus_1": at_least(-1),
     "format": _one_of(FORMATS),
     "partitioner": _one_of(PARTITIONERS),
     "path": lambda text: path_problem(text) if text else None,

@@ -16,6 +16,7 @@ from penstock.connect.record_transforms import (
 )
 from penstock.connect.record_transforms.record_steps import Step, Values
 from penstock.connect.sink.connect_data import ConnectRecord, NoValue
+from penstock.connect.sink.retries import Patient, Retries
 from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.state import DEBEZIUM, KAFKA
 from penstock.connect.transforms.unwrap import SCYLLA
@@ -87,6 +88,8 @@ class RecordChain:
     """The transforms of a sink, in their order; tasks get it as it is, and start it."""
 
     transforms: Sequence[RecordTransform] = ()
+    retries: Retries | None = None
+    """How faults that can pass are tried again."""
 
     @property
     def chooses_topics(self) -> bool:
@@ -98,7 +101,7 @@ class RecordChain:
 
     def start(self) -> Step:
         """The transforms as one step; its errors name the transform."""
-        steps = [(one, one.step()) for one in self.transforms]
+        steps = [(one, self._patient(one.step())) for one in self.transforms]
 
         def chain(record: ConnectRecord) -> ConnectRecord | None:
             for one, step in steps:
@@ -112,3 +115,6 @@ class RecordChain:
             return record
 
         return chain
+
+    def _patient(self, step: Step) -> Step:
+        return step if self.retries is None else Patient(step, self.retries)

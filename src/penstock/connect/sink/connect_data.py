@@ -45,6 +45,10 @@ class NoValue(ValueError):
     """Bytes that are no value of a converter's format, a value that does not fit its schema or a transform."""
 
 
+class PassingFault(NoValue):
+    """A fault of a transform for which trying again can help."""
+
+
 class Part(NamedTuple):
     """The key, the value or a header of a record."""
 

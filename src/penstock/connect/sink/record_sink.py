@@ -17,6 +17,7 @@ from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink import sink_starts
 from penstock.connect.sink.destinations import Chunks
+from penstock.connect.sink.retries import Patient, Retries
 from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter
 from penstock.delivery import AT_LEAST_ONCE
@@ -158,13 +159,17 @@ class SinkTask:
     def _writer(self) -> SinkWriter:
         destination = plugin_of(self.config).destination
         assert destination, "the plugin is a sink's"
+        retries = Retries.of(self.values)
+        key, value, header = (deserializer(side, self.config) for side in ("key", "value", "header"))
+        if retries:
+            key, value, header = (Patient(one, retries) for one in (key, value, header))
         return SinkWriter(
             destination(self.values, self.config),
-            deserializer("key", self.config),
-            deserializer("value", self.config),
-            deserializer("header", self.config),
+            key,
+            value,
+            header,
             self.letters(),
-            chain(self.config),
+            replace(chain(self.config), retries=retries),
             shows=self.values["errors.log.include.messages"],
         )
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from penstock.connect.definition import Property, listed
 from penstock.connect.providers import PLUGIN_PATH
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, require_schema
+from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, PassingFault, require_schema
 from penstock.connect.transforms.state import Plugin
 from penstock.errors import PenstockError
 
@@ -41,9 +41,9 @@ class PythonClass(NamedTuple):
 
     def made(self) -> Apply:
         """The method of a new object that changes records; it raises NoValue. Raises NoClass."""
-        kind = _loaded(self.name, self.paths)
+        loaded = _loaded(self.name, self.paths)
         try:
-            transform = kind()
+            transform = loaded()
             transform.configure(dict(self.options))
         except (Exception, SystemExit) as error:
             raise NoClass(
@@ -56,7 +56,8 @@ class PythonClass(NamedTuple):
             try:
                 changed = transform.apply(record)
             except (Exception, SystemExit) as error:
-                raise NoValue(f"{type(error).__name__}: {error}") from error
+                kind = PassingFault if getattr(error, "retriable", False) else NoValue
+                raise kind(f"{type(error).__name__}: {error}") from error
             return None if changed is None else _checked(record, changed)
 
         return apply
