@@ -361,6 +361,8 @@ def of_any_sink(values: Mapping[str, Any], config: Mapping[str, str]) -> Problem
     if values["errors.deadletterqueue.topic.name"] in values["topics"]:
         yield "errors.deadletterqueue.topic.name", "it is one of the topics that are read; give another one"
     for side in ("key.converter", "value.converter"):
+        if values.get(f"{side}.quote") and values[f"{side}.quote"] == values[f"{side}.delimiter"]:
+            yield f"{side}.quote", "it is the delimiter: give another character"
         if COMPILED in (values[side] or "") and find_spec("grpc_tools") is None:
             yield (
                 side,
