@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from change_frames import INSERT, Table
+from change_frames import INSERT, PARTITION_DELETE, Table
 from pyspark.sql import SparkSession
-from smt_chains import EXTRACT, Sent, config_of, sent
+from smt_chains import EXTRACT, TOMBSTONE, Sent, config_of, sent
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.checks import Checked, check
@@ -256,10 +256,14 @@ PEOPLE = Table({"id": "int", "m": "map<text, int>", "name": "text"}, ["id"], nam
 
 
 def people(spark: SparkSession, folder: Path, name: str, tolerance: str = "none", **options: str) -> list[Sent]:
-    """What becomes of two rows."""
+    """What becomes of two rows and a delete."""
     own = {"type": f"python:{name}.Upper", **options}
     changes = [{"kind": INSERT, "key": (id,), "after": (id, {"k": id}, text)} for id, text in ((1, "a"), (2, None))]
-    config = config_of(EXTRACT, own) | {"plugin.path": str(folder), "errors.tolerance": tolerance}
+    changes.append({"kind": PARTITION_DELETE, "key": (3,), "before": (3, {}, "c")})
+    unwrapped = EXTRACT | {"delete.tombstone.handling.mode": "tombstone"}
+    # The class itself fails for a record without a value.
+    chosen = own | {"predicate": "empty", "negate": "true"}
+    config = config_of(unwrapped, chosen, empty=TOMBSTONE) | {"plugin.path": str(folder), "errors.tolerance": tolerance}
     return sent(spark, PEOPLE, changes, config)
 
 
@@ -267,10 +271,11 @@ def test_a_source_s_class_changes_values_and_headers_and_drops_records(
     spark: SparkSession, module: Write, tmp_path: Path
 ) -> None:
     name = module(SOURCE)
-    first, second = people(spark, tmp_path, name)
+    first, second, deleted = people(spark, tmp_path, name)
+    assert (deleted.key, deleted.value, deleted.headers) == ({"id": 3}, None, [])
     assert first.value == {"id": 1, "m": [{"key": "k", "value": 1}], "name": "A"} and first.key == {"id": 1}
     assert first.headers == [("by", '{"n": 1}')] and second.value["name"] is None
-    assert people(spark, tmp_path, name, "all", drop="1", fail="2") == []
+    assert [one.key["id"] for one in people(spark, tmp_path, name, "all", drop="1", fail="2")] == [3]
 
 
 FIELDS = [{"field": "id", "type": "int32"}, {"field": "tags", "type": "array", "items": {"type": "string"}}]

@@ -45,7 +45,9 @@ def step_of(kind: PythonClass, *, tolerant: bool) -> Step:
         changed: Any = arrow_udf(rows.changed, rows.type)  # type: ignore[call-overload]
         column = f"penstock_python_{len(state.frame.columns)}"
         # Once for each record, however many columns are made of the result.
-        frame = state.frame.withColumn(column, changed.asNondeterministic()(F.struct(*given)))
+        row = F.struct(*given)
+        row = row if state.applies is None else F.when(state.applies, row)
+        frame = state.frame.withColumn(column, changed.asNondeterministic()(row))
         made = [replace(part, payload=F.col(column).getField(name)) for name, part in parts.items()]
         return State(
             frame,
@@ -53,8 +55,8 @@ def step_of(kind: PythonClass, *, tolerant: bool) -> Step:
             tuple(made[: len(state.keys)]),
             tuple(made[len(state.keys) :]),
             F.col(column).getField("headers"),
-            F.col(column).isNotNull(),
-        )
+            state.keep,
+        ).only(F.col(column).isNotNull())
 
     return step
 
@@ -87,13 +89,13 @@ class PythonRows:
         return pa.struct([pa.field(one.name, one.type) for one in to_arrow_schema(self.type, timezone="UTC")])
 
     def changed(self, rows: pa.Array) -> pa.Array:
-        """The changed records; raises PenstockError for one that is not left out."""
-        apply = self.kind.made()
-        made = [self._change(apply, row) for row in rows.to_pylist()]
+        """The changed records; null stays null. Raises PenstockError for one that is not left out."""
+        apply, given = self.kind.made(), rows.to_pylist()
+        made = [None if row is None else self._change(apply, row) for row in given]
         try:
             return pa.array(made, self._arrow)
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            kept = [self._fitting(row, old["topic"]) for row, old in zip(made, rows.to_pylist(), strict=True)]
+            kept = [row and self._fitting(row, old["topic"]) for row, old in zip(made, given, strict=True)]
             return pa.array(kept, self._arrow)
 
     def _change(self, apply: Apply, row: Row) -> Row | None:
@@ -105,7 +107,7 @@ class PythonRows:
             self._leave_out(str(error), row["topic"])
             return None
 
-    def _fitting(self, row: Row | None, topic: str) -> Row | None:
+    def _fitting(self, row: Row, topic: str) -> Row | None:
         """The row if its values have the types of its schemas."""
         try:
             pa.array([row], self._arrow)
