@@ -64,11 +64,13 @@ SAME_NAMES = {
 SMALL = {
     "cli.completion": "a command, loaded when a shell asks",
     "cli.cql_statements": "an idea of its own: where a statement of CQL ends",
+    "connect.file_sink.java_text": "an idea of its own: how Java shows values",
     "connect.group.owner": "an idea of its own: a connector without its tasks, on the worker that has it",
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",
     "ingest.pixel": "an idea of its own: events as images",
     "kafka.group_position": "an idea of its own: how far a query has read, for tools that show lag",
+    "kafka.whole_chunks": "an idea of its own: which records wait for others",
     "local.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "native.spill_files": "an idea of its own: state on disk",

@@ -17,7 +17,7 @@ from penstock.connect import database
 from penstock.connect.api import application
 from penstock.connect.connector import Connector
 from penstock.connect.connector_store import STOPPED, Kept
-from penstock.connect.properties import CLASS, DATASTAX_CLASS, JDBC_CLASS, REPLICATION_CLASS, SINK_CLASS
+from penstock.connect.properties import CLASS, CLASSES
 from penstock.connect.routes import RestRequest, as_config
 from penstock.connect.worker import ConnectWorker
 from penstock.errors import PenstockError
@@ -439,11 +439,7 @@ def test_a_plugin_is_found_by_its_class_and_by_its_short_names(client: TestClien
 
 def test_plugins_are_connectors_unless_others_are_asked_for(client: TestClient) -> None:
     connectors = [
-        {"class": CLASS, "type": "source", "version": __version__},
-        {"class": SINK_CLASS, "type": "sink", "version": __version__},
-        {"class": DATASTAX_CLASS, "type": "sink", "version": __version__},
-        {"class": JDBC_CLASS, "type": "sink", "version": __version__},
-        {"class": REPLICATION_CLASS, "type": "sink", "version": __version__},
+        {"class": name, "type": "source" if name == CLASS else "sink", "version": __version__} for name in CLASSES
     ]
     for query in ("", "?connectorsOnly=true"):
         assert client.get(f"/connector-plugins{query}").json() == connectors

@@ -116,6 +116,43 @@ def test_a_batch_ends_where_the_topic_ends_or_at_its_limit() -> None:
     ).getDefaultReadLimit() == ReadMaxRows(7)
 
 
+def test_a_batch_of_chunks_ends_at_their_ends_and_the_rest_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_source, "time", SimpleNamespace(sleep=lambda seconds: None))
+    topic, now = Topic(), [0.0]
+    made = reader(topic, chunk="8", **{"chunk.wait.ms": "2000"})
+    assert made.chunks is not None
+    made.chunks.clock = lambda: now[0]
+    first = offsets(made.latestOffset(told({0: 5, 1: 0}), ReadAllAvailable()))
+    assert first == {0: 16, 1: 8}
+    assert offsets(made.latestOffset(told(first), ReadAllAvailable())) == first
+    now[0], topic.last[1] = 1.0, 15
+    assert offsets(made.latestOffset(told(first), ReadAllAvailable())) == first
+    now[0] = 2.0
+    assert offsets(made.latestOffset(told(first), ReadAllAvailable())) == {0: 20, 1: 15}
+    # The rest of its chunk begins to wait anew.
+    topic.last[0] = 23
+    assert offsets(made.latestOffset(told({0: 20, 1: 15}), ReadAllAvailable())) == {0: 20, 1: 15}
+    topic.last[0] = 24
+    assert offsets(made.latestOffset(told({0: 20, 1: 15}), ReadAllAvailable())) == {0: 24, 1: 15}
+
+
+def test_without_a_time_a_chunk_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_source, "time", SimpleNamespace(sleep=lambda seconds: None))
+    made = reader(chunk="100")
+    assert made.chunks is not None
+    now = iter((0.0, 0.0, 1e9))
+    made.chunks.clock = lambda: next(now)
+    for _ in range(2):
+        assert offsets(made.latestOffset(told({0: 5, 1: 0}), ReadAllAvailable())) == {0: 5, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted"), [(1, {0: 8, 1: 0}), (5, {0: 8, 1: 0}), (22, {0: 16, 1: 8}), (100, {0: 16, 1: 8})]
+)
+def test_a_limited_batch_has_whole_chunks_and_at_least_one(limit: int, wanted: Offsets) -> None:
+    assert offsets(reader(chunk="8").latestOffset(told({0: 5, 1: 0}), ReadMaxRows(limit))) == wanted
+
+
 def test_without_new_records_the_offset_stays_and_spark_asks_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(kafka_source, "time", SimpleNamespace(sleep=pauses.append))

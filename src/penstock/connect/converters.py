@@ -117,8 +117,12 @@ def options_of(side: str, config: Mapping[str, str]) -> tuple[str, Values]:
     name, prefix = full_name(config[f"{side}.converter"], CONVERTERS), f"{side}.converter."
     if name not in CONVERTERS:
         return name, {}
-    options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
-    return name, read_all(_options(CONVERTERS[name], side), options)[0]
+    return name, read_all(_options(CONVERTERS[name], side), own_options(prefix, config))[0]
+
+
+def own_options(prefix: str, config: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a configuration that begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
 
 
 def definitions(config: Mapping[str, str]) -> list[Property]:

@@ -8,11 +8,10 @@ from typing import Any
 
 from penstock import __version__
 from penstock.connect.checks import Checked
-from penstock.connect.converters import CONVERTERS
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
 from penstock.connect.plugins import PLUGINS, Plugin, plugin_named
 from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
-from penstock.connect.sink.sink_converters import CLASSES
+from penstock.connect.sink.sink_converters import CLASSES, options as converter_options
 from penstock.connect.transforms import transform_chain
 from penstock.connect.worker_face import Worker
 from penstock.serve.rest_errors import RestError
@@ -55,7 +54,7 @@ def _plugins(worker: Worker, ask: RestRequest) -> Answer:
 def _plugin_config(worker: Worker, ask: RestRequest) -> Answer:
     name = ask.path["plugin"]
     if (full := full_name(name, CLASSES)) in CLASSES:
-        return 200, definitions(CONVERTERS[full].options if full in CONVERTERS else ())
+        return 200, definitions(converter_options(full))
     if (options := transform_chain.options(name)) is not None:
         return 200, definitions(options)
     return 200, definitions(_plugin(name).properties())

@@ -8,10 +8,19 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
+from penstock.connect.file_sink import file_stream, files_properties, topic_files
+from penstock.connect.file_sink.file_stream import FileDestination
+from penstock.connect.file_sink.topic_files import FilesDestination
 from penstock.connect.jdbc_sink import jdbc_destination, jdbc_properties
 from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.record_transforms import sink_transforms
-from penstock.connect.sink import datastax_properties, replication_properties, sink_checks, sink_properties
+from penstock.connect.sink import (
+    datastax_properties,
+    replication_properties,
+    sink_checks,
+    sink_converters,
+    sink_properties,
+)
 from penstock.connect.sink.cql_destination import CqlDestination
 from penstock.connect.sink.destinations import Destination
 from penstock.connect.sink.sink_properties import PropertyNames, SinkSettings
@@ -43,20 +52,25 @@ class Plugin:
     destination: Callable[[Values, Config], Destination] | None = None
 
 
+def _of_sinks(config: Config) -> list[Property]:
+    """Those of all sinks of records: of their transforms, and of converters that sources do not have."""
+    return [*sink_transforms.definitions(config), *sink_converters.definitions(config)]
+
+
 def _of_source(config: Config) -> list[Property]:
     return [*transform_chain.definitions(config), *topics.definitions(config)]
 
 
 def _of_tables(config: Config) -> list[Property]:
-    return [*sink_transforms.definitions(config), *sink_properties.definitions(config)]
+    return [*_of_sinks(config), *sink_properties.definitions(config)]
 
 
 def _of_mapped_tables(config: Config) -> list[Property]:
-    return [*sink_transforms.definitions(config), *datastax_properties.definitions(config)]
+    return [*_of_sinks(config), *datastax_properties.definitions(config)]
 
 
 def _of_driver(config: Config) -> list[Property]:
-    return [*sink_transforms.definitions(config), *jdbc_properties.definitions(config)]
+    return [*_of_sinks(config), *jdbc_properties.definitions(config)]
 
 
 Settings = Callable[[Values, Config], SinkSettings]
@@ -119,6 +133,28 @@ JDBC_SINK = Plugin(
     lambda values, config: jdbc_destination.problems(jdbc_properties.settings(values, config)),
     lambda values, config: JdbcDestination(jdbc_properties.settings(values, config)),
 )
+FILE_STREAM_SINK = Plugin(
+    file_stream.CLASS,
+    file_stream.CLASS_NAMES,
+    "sink",
+    file_stream.FREE,
+    file_stream.properties,
+    _of_sinks,
+    file_stream.together,
+    lambda values, config: file_stream.problems(values),
+    lambda values, config: FileDestination.of(values),
+)
+FILES_SINK = Plugin(
+    files_properties.CLASS,
+    files_properties.CLASS_NAMES,
+    "sink",
+    files_properties.FREE,
+    files_properties.properties,
+    _of_sinks,
+    files_properties.together,
+    lambda values, config: topic_files.problems(files_properties.settings(values)),
+    lambda values, config: FilesDestination(files_properties.settings(values)),
+)
 REPLICATION_SINK = Plugin(
     replication_properties.CLASS,
     replication_properties.CLASS_NAMES,
@@ -129,7 +165,7 @@ REPLICATION_SINK = Plugin(
     replication_properties.together,
     replication_properties.problems,
 )
-PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK, REPLICATION_SINK)
+PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK, FILE_STREAM_SINK, FILES_SINK, REPLICATION_SINK)
 
 
 def plugin_named(name: str) -> Plugin | None:

@@ -15,6 +15,10 @@ SINK_CLASS = "io.connect.scylladb.ScyllaDbSinkConnector"
 DATASTAX_CLASS = "com.datastax.oss.kafka.sink.CassandraSinkConnector"
 JDBC_CLASS = "io.confluent.connect.jdbc.JdbcSinkConnector"
 REPLICATION_CLASS = "io.penstock.connect.ReplicationSinkConnector"
+FILE_STREAM_CLASS = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+FILES_CLASS = "io.penstock.connect.FilesSinkConnector"
+CLASSES = (CLASS, SINK_CLASS, DATASTAX_CLASS, JDBC_CLASS, FILE_STREAM_CLASS, FILES_CLASS, REPLICATION_CLASS)
+"""The classes of connectors that a worker runs."""
 FREE = ("producer.override.", "topic.creation.", "header.converter.", "snapshot.", "signal.", "notification.")
 """Prefixes of properties whose names continue with the user's or Kafka's names, or are Debezium's without effect."""
 
@@ -73,11 +77,7 @@ CHECKS: dict[str, Check] = {
     "aliases": aliases,
     "name": _plain,
     "text": lambda value: None if value else "String must be non-empty",
-    "connector_class": lambda value: (
-        None
-        if value in CLASS_NAMES
-        else f"this worker runs {CLASS}, {SINK_CLASS}, {DATASTAX_CLASS}, {JDBC_CLASS} and {REPLICATION_CLASS}"
-    ),
+    "connector_class": lambda value: None if value in CLASS_NAMES else f"this worker runs {', '.join(CLASSES)}",
     "converter": _converter,
     "from_0": at_least(0),
     "from_1": at_least(1),

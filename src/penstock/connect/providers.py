@@ -19,6 +19,8 @@ KINDS = {
     "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "dir",
 }
 SIDES = ("key.converter", "value.converter", "header.converter")
+PLUGIN_PATH = "plugin.path"
+"""The worker's folders with code for transforms, separated by commas."""
 NAMING = ("transforms", "predicates", "topic.creation.groups")
 """Properties whose values are parts of property names, which are not secret."""
 LARGEST = 1 << 20
@@ -111,10 +113,14 @@ class ResolvedConfig:
 
 @dataclass(frozen=True)
 class Provided:
-    """The worker's providers by name, and its converters with their options, for connectors without their own."""
+    """The worker's providers by name, and its converters with their options, for connectors without their own.
+
+    `plugin_path` is the worker's alone: a connector cannot say where code may come from.
+    """
 
     providers: Mapping[str, Provider] = field(default_factory=dict)
     converters: Mapping[str, str] = field(default_factory=dict)
+    plugin_path: str = ""
 
     def resolved(self, config: Mapping[str, str]) -> ResolvedConfig:
         """Add the worker's converters to a configuration without its own, and resolve all references."""
@@ -136,6 +142,9 @@ class Provided:
                 resolved.config[name] = _replaced(text, seen)
             except LookupError as error:
                 resolved.errors.append((name, str(error.args[0])))
+        resolved.config.pop(PLUGIN_PATH, None)
+        if self.plugin_path:
+            resolved.config[PLUGIN_PATH] = self.plugin_path
         return resolved
 
     def _whole(self, config: Mapping[str, str]) -> dict[str, str]:

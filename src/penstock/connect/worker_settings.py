@@ -12,7 +12,7 @@ from penstock.config import whole
 from penstock.connect.converters import JSON
 from penstock.connect.definition import full_name
 from penstock.connect.group.group_settings import GroupSettings, group_settings
-from penstock.connect.providers import KINDS, Provided, Provider, read_properties, read_text
+from penstock.connect.providers import KINDS, PLUGIN_PATH, Provided, Provider, read_properties, read_text
 from penstock.connect.secrets import of_config
 from penstock.connect.sink.sink_converters import CLASSES, OF_HEADERS
 from penstock.errors import PenstockError
@@ -89,7 +89,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
         port,
         topic,
         # Connectors' configurations show the worker's converters, so their references stay unresolved here.
-        Provided(_providers(found, where), {**_converters(found, where), **_converters_of(said)}),
+        Provided(_providers(found, where), {**_converters(found, where), **_converters_of(said)}, _plugin_path(said)),
         {**security, **producer},
         Security.of(security),
         (host, *_allowed(found)),
@@ -183,6 +183,12 @@ def _listener(text: str, where: str) -> tuple[str, int]:
             f"{text!r} is not an address to listen at", where=where, next="write it as http://127.0.0.1:8083"
         )
     return match[1].strip("[]") or "0.0.0.0", int(match[2])
+
+
+def _plugin_path(said: Mapping[str, str]) -> str:
+    """The folders with code, whole and those that are there: Kafka's own workers are given others, too."""
+    names = (name.strip() for name in said.get(PLUGIN_PATH, "").split(","))
+    return ",".join(str(Path(name).absolute()) for name in names if name and Path(name).is_dir())
 
 
 def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:

@@ -150,15 +150,23 @@ def raw_records(
     start: str,
     batch: int | None = None,
     group: str | None = None,
+    chunk: int | None = None,
+    chunk_wait: timedelta | None = None,
     options: Mapping[str, str] | None = None,
     packed: bool = False,
 ) -> DataFrame:
     """The records of a topic as a stream, undecoded: `key, value, partition, offset, timestamp, headers, topic`.
 
-    With `packed` they are in one column (`packed_rows`), and without `topic`. The other arguments are those of `read`.
+    With `packed` they are in one column (`packed_rows`), and without `topic`. With `chunk`, partitions are read up to
+    multiples of so many offsets; the records after the last one wait for the others of their chunk, at most
+    `chunk_wait`. The other arguments are those of `read`.
     """
     _require_allowed(options or {}, topic)
     given = dict(options or {})
+    if chunk is not None:
+        given["chunk"] = str(chunk)
+    if chunk_wait is not None:
+        given["chunk.wait.ms"] = str(max(chunk_wait // timedelta(milliseconds=1), 1))
     if group is not None:
         given["group"] = _group(group, None, topic)
     if packed:

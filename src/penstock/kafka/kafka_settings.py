@@ -20,7 +20,8 @@ from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
-OWN = ("servers", "topic", "start", "batch", "tasks", "members", "epoch", "good", "group", "packed")
+CHUNK, WAIT = "chunk", "chunk.wait.ms"
+OWN = ("servers", "topic", "start", "batch", "tasks", "members", "epoch", "good", "group", "packed", CHUNK, WAIT)
 RACK = "client.rack"
 RACK_VARIABLE = "PENSTOCK_RACK"
 """The environment variable with the rack of a machine, where the option does not say it."""
@@ -61,6 +62,8 @@ class KafkaSettings:
     instead of failing. group: the consumer group that is told the position, "" for none. patience: how long brokers may
     be unavailable before the query fails. rack: where the readers are, "" for where each one's machine says it is.
     packed: the records are in one column (`packed_rows`).
+    chunk: batches consist of whole chunks of so many offsets of a partition, 0 for whatever there is; chunk_wait: how
+    long the rest waits for its chunk, None for ever.
     """
 
     servers: str
@@ -82,6 +85,8 @@ class KafkaSettings:
     rack: str = ""
     packed: bool = False
     patience: timedelta = timedelta(minutes=5)
+    chunk: int = 0
+    chunk_wait: timedelta | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> KafkaSettings:
@@ -110,6 +115,8 @@ class KafkaSettings:
             group=options.get("group", ""),
             rack=options.get(RACK, ""),
             packed=_one_of(options, "packed", "false", "true") == "true",
+            chunk=_count(options, CHUNK, 0),
+            chunk_wait=timedelta(milliseconds=_count(options, WAIT, 0)) if WAIT in options else None,
         )
 
     def reader(self) -> Reader:

@@ -23,6 +23,7 @@ from penstock.kafka.kafka_resume import KafkaResume
 from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, KafkaSettings
 from penstock.kafka.source_format import FORMAT, TopicOffsets, schema, topics
 from penstock.kafka.topic_reader import TopicReader, topic
+from penstock.kafka.whole_chunks import WholeChunks
 from penstock.packed_rows import packed, packed_schema
 
 PAUSE = 0.02
@@ -74,6 +75,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return topic(self.settings)
 
     @cached_property
+    def chunks(self) -> WholeChunks | None:
+        if not self.settings.chunk or self.target is not None:
+            return None
+        wait = self.settings.chunk_wait
+        return WholeChunks(self.settings.chunk, None if wait is None else wait.total_seconds())
+
+    @cached_property
     def resume(self) -> KafkaResume:
         return KafkaResume(self.settings, self.topic)
 
@@ -105,9 +113,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 self._settle()
             return start
-        if isinstance(limit, ReadMaxRows):
-            end = limited(self._begun(at, end), end, limit.max_rows)
-        return self._told(end)
+        begun = self._begun(at, end)
+        ready = end if self.chunks is None else self.chunks.ready(begun, end)
+        if self.chunks is not None and ready == begun:
+            time.sleep(PAUSE)
+            return start
+        return self._told(self._limited(begun, ready, limit))
+
+    def _limited(self, begun: Offsets, ready: Offsets, limit: ReadLimit) -> Offsets:
+        if not isinstance(limit, ReadMaxRows):
+            return ready
+        cut = limited(begun, ready, limit.max_rows)
+        return cut if self.chunks is None else self.chunks.limited(begun, ready, cut)
 
     def stop(self) -> None:
         self._settle()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import ClassVar
 
 from penstock.connect.jdbc_sink.jdbc_properties import JdbcSettings
 from penstock.connect.sink.destinations import RecordsWriter, Tolerance
@@ -21,6 +22,7 @@ class JdbcDestination:
     """The tables of a connector's topics."""
 
     settings: JdbcSettings
+    chunks: ClassVar[None] = None
 
     @property
     def tolerance(self) -> Tolerance:

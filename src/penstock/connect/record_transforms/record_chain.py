@@ -16,6 +16,8 @@ from penstock.connect.record_transforms import (
 )
 from penstock.connect.record_transforms.record_steps import Step, Values
 from penstock.connect.sink.connect_data import ConnectRecord, NoValue
+from penstock.connect.sink.retries import Patient, Retries
+from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.state import DEBEZIUM, KAFKA
 from penstock.connect.transforms.unwrap import SCYLLA
 
@@ -57,10 +59,11 @@ PREDICATES: dict[str, Callable[[Values], record_routing.Test]] = {
 
 
 class OfClass(NamedTuple):
-    """A class, and the values of its options."""
+    """A class, and the values of its options; `own` is a class of Python, which is loaded where records are changed."""
 
     name: str
     values: Mapping[str, Any]
+    own: PythonClass | None = None
 
 
 class RecordTransform(NamedTuple):
@@ -72,7 +75,8 @@ class RecordTransform(NamedTuple):
     negate: bool = False
 
     def step(self) -> Step:
-        change = TRANSFORMS[self.transform.name](self.transform.values)
+        own = self.transform.own
+        change = TRANSFORMS[self.transform.name](self.transform.values) if own is None else own.made()
         if self.predicate is None:
             return change
         test, wanted = PREDICATES[self.predicate.name](self.predicate.values), not self.negate
@@ -84,18 +88,20 @@ class RecordChain:
     """The transforms of a sink, in their order; tasks get it as it is, and start it."""
 
     transforms: Sequence[RecordTransform] = ()
+    retries: Retries | None = None
+    """How faults that can pass are tried again."""
 
     @property
     def chooses_topics(self) -> bool:
         """Whether records may get another topic than the one that they were read from."""
         return any(
-            one.transform.name.endswith("Router") or one.transform.values.get("route.by.field")
+            one.transform.own or one.transform.name.endswith("Router") or one.transform.values.get("route.by.field")
             for one in self.transforms
         )
 
     def start(self) -> Step:
         """The transforms as one step; its errors name the transform."""
-        steps = [(one, one.step()) for one in self.transforms]
+        steps = [(one, self._patient(one.step())) for one in self.transforms]
 
         def chain(record: ConnectRecord) -> ConnectRecord | None:
             for one, step in steps:
@@ -109,3 +115,6 @@ class RecordChain:
             return record
 
         return chain
+
+    def _patient(self, step: Step) -> Step:
+        return step if self.retries is None else Patient(step, self.retries)

@@ -10,9 +10,9 @@ from penstock.connect.definition import Check, Property
 from penstock.connect.record_transforms import java_regex, record_chain
 from penstock.connect.record_transforms.record_chain import OfClass, RecordChain, RecordTransform
 from penstock.connect.record_transforms.record_steps import Values
-from penstock.connect.transforms import transform_chain
+from penstock.connect.transforms import python_classes, transform_chain
 from penstock.connect.transforms.state import Plugin, not_empty
-from penstock.connect.transforms.transform_chain import OF_SOURCES, Classes, Config, chosen
+from penstock.connect.transforms.transform_chain import OF_SOURCES, Chosen, Classes, Config, chosen
 
 # What is different for records that Kafka has already, by the name of the option.
 _CHECKS: dict[str, Check | None] = {
@@ -75,7 +75,7 @@ OF_SINKS = Classes(
 
 def definitions(config: Config) -> list[Property]:
     """The properties that a sink's `transforms` and `predicates` add, with checks across them."""
-    return transform_chain.definitions(config, OF_SINKS)
+    return transform_chain.definitions(config, _classes(config))
 
 
 def chain(config: Mapping[str, str]) -> RecordChain:
@@ -84,10 +84,21 @@ def chain(config: Mapping[str, str]) -> RecordChain:
         tuple(
             RecordTransform(
                 one.alias,
-                OfClass(one.transform.name, one.values),
+                _of_class(one),
                 None if one.predicate is None else OfClass(one.predicate.name, one.predicate_values),
                 one.negate,
             )
-            for one in chosen(config, OF_SINKS)
+            for one in chosen(config, _classes(config))
         )
     )
+
+
+def _classes(config: Config) -> Classes:
+    """The classes that a configuration may use: with those of Python that it names."""
+    own = python_classes.classes(config, lambda kind: kind)
+    return Classes({**OF_SINKS.transforms, **own}, OF_SINKS.predicates) if own else OF_SINKS
+
+
+def _of_class(one: Chosen) -> OfClass:
+    is_own = one.transform.name.startswith(python_classes.PREFIX)
+    return OfClass(one.transform.name, one.values, one.transform.make(one.values) if is_own else None)

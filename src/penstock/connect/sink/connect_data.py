@@ -45,6 +45,10 @@ class NoValue(ValueError):
     """Bytes that are no value of a converter's format, a value that does not fit its schema or a transform."""
 
 
+class PassingFault(NoValue):
+    """A fault of a transform for which trying again can help."""
+
+
 class Part(NamedTuple):
     """The key, the value or a header of a record."""
 
@@ -174,6 +178,11 @@ def _reader(schema: Any, depth: int) -> Reader:
         return missing() if value is None else read(value)
 
     return reader
+
+
+def require_schema(schema: Any) -> None:
+    """Raise NoValue unless it is a schema."""
+    _reader(schema, 0)
 
 
 def default_of(schema: Schema) -> Any:

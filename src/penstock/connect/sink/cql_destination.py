@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.record_writer import RecordWriter
@@ -19,6 +20,7 @@ class CqlDestination:
     """The tables of a connector's routes."""
 
     settings: SinkSettings
+    chunks: ClassVar[None] = None
 
     @property
     def tolerance(self) -> Tolerance:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from penstock.connect.definition import INERT, Check, Property, at_least, of_file
+from penstock.connect.definition import INERT, Check, Property, of_file
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import DATASTAX_CLASS
 from penstock.connect.sink.date_patterns import DatePattern, WrongPattern, date_pattern
@@ -122,7 +122,6 @@ _CHECKS: dict[str, Check] = {
     "contact_points": lambda value: SINK_CHECKS["contact_points"](value) if value else None,
     "duration": lambda value: None if not value or _millis(value) else "it must be a duration, such as 30 seconds",
     "file": _file,
-    "from_minus_1": at_least(-1),
     "locale": lambda value: None if value in SEPARATORS else f"it must be one of {', '.join(sorted(SEPARATORS))}",
     "timestamp_pattern": _pattern_of("day"),
     "date_pattern": _pattern_of("day"),

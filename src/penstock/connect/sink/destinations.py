@@ -34,8 +34,20 @@ class RecordsWriter(Protocol):
         """Write the records, and return those that do not fit; with `until_bad` none after the first of these."""
 
 
+class Chunks(NamedTuple):
+    """Records of a partition that are written together: those from one multiple of `records` to the next."""
+
+    records: int
+    wait: timedelta | None
+    """How long a chunk waits for its last records; None for ever."""
+
+
 class Destination(Protocol):
     """Where a connector's records go, and how; it is sent to Spark's tasks."""
+
+    @property
+    def chunks(self) -> Chunks | None:
+        """The chunks that batches consist of; None for batches of whatever there is."""
 
     @property
     def tolerance(self) -> Tolerance: ...

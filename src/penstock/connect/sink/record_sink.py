@@ -16,6 +16,8 @@ from penstock.connect import topics
 from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink import sink_starts
+from penstock.connect.sink.destinations import Chunks
+from penstock.connect.sink.retries import Patient, Retries
 from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_writer import DeadLetterTopic, SinkWriter
 from penstock.delivery import AT_LEAST_ONCE
@@ -133,6 +135,7 @@ class SinkTask:
 
     def records(self, spark: SparkSession, topic: str, start: str, *, packed: bool) -> DataFrame:
         """The undecoded records of a topic."""
+        chunk, wait = self._chunks or (None, None)
         return raw_records(
             spark,
             topic,
@@ -140,20 +143,31 @@ class SinkTask:
             start=start,
             batch=MOST_RECORDS,
             group=sink_starts.group_of(self.connector),
+            chunk=chunk,
+            chunk_wait=wait,
             options=self._options,
             packed=packed,
         )
 
+    @property
+    def _chunks(self) -> Chunks | None:
+        destination = plugin_of(self.config).destination
+        return destination(self.values, self.config).chunks if destination else None
+
     def _writer(self) -> SinkWriter:
         destination = plugin_of(self.config).destination
         assert destination, "the plugin is a sink's"
+        retries = Retries.of(self.values)
+        key, value, header = (deserializer(side, self.config) for side in ("key", "value", "header"))
+        if retries:
+            key, value, header = (Patient(one, retries) for one in (key, value, header))
         return SinkWriter(
             destination(self.values, self.config),
-            deserializer("key", self.config),
-            deserializer("value", self.config),
-            deserializer("header", self.config),
+            key,
+            value,
+            header,
             self.letters(),
-            chain(self.config),
+            replace(chain(self.config), retries=retries),
             shows=self.values["errors.log.include.messages"],
         )
 

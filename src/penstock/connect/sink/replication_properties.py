@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from typing import Any
 
 from penstock.connect.converters import AVRO, JSON, PROTOBUF, options_of, registry_of
-from penstock.connect.definition import Property
+from penstock.connect.definition import INERT, Property
 from penstock.connect.properties import REPLICATION_CLASS
 from penstock.connect.sink import sink_properties
 from penstock.connect.sink.sink_properties import Problems, access, of_any_sink, of_connect, of_credentials
@@ -29,6 +29,7 @@ CLASS_NAMES = (CLASS, "ReplicationSinkConnector", "ReplicationSink")
 FREE = tuple(prefix for prefix in sink_properties.FREE if prefix != "topic.")
 """Prefixes of properties whose names continue with the user's or Kafka's names."""
 GROUPS = ("Connection", "TLS")
+RETRIES = ("errors.retry.timeout", "errors.retry.delay.max.ms")
 """The properties of ScyllaDB's sink connector that this one has, too."""
 KEYSPACE, TOPICS = "scylladb.keyspace", "topics"
 OF_TOPIC = re.compile(r"topic\.(.+)\.table")
@@ -53,8 +54,12 @@ def properties() -> tuple[Property, ...]:
     """The properties with fixed names."""
     of_database = (each for each in sink_properties.properties() if each.group in GROUPS)
     doc = "The keyspace of the targets; by default that of the source. topic.<topic>.table overrides it."
+    of_connector = (
+        replace(each, doc=f"{INERT} A batch is repeated after a fault that can pass.") if each.name in RETRIES else each
+        for each in of_connect(_class)
+    )
     return (
-        *of_connect(_class),
+        *of_connector,
         *of_database,
         Property(KEYSPACE, "STRING", "", doc, group="Write"),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.connect.converters import (
@@ -19,11 +19,14 @@ from penstock.connect.converters import (
     TEXT,
     UNIONS,
     options_of,
+    own_options,
     registry_of,
 )
-from penstock.connect.definition import full_name
+from penstock.connect.definition import Property, full_name, read_all
+from penstock.connect.sink import csv_data
 from penstock.connect.sink.avro_data import AvroBytes
 from penstock.connect.sink.connect_data import NoValue, Part
+from penstock.connect.sink.csv_data import CsvBytes
 from penstock.connect.sink.protobuf_data import ProtobufBytes
 from penstock.connect.sink.record_readers import HEADER, Deserializer, JsonBytes, JsonSchemaBytes, TextBytes
 
@@ -72,9 +75,24 @@ PLAIN: dict[str, Deserializer] = {
     f"{_OF_VALUES}FloatConverter": NumberBytes("float", ">f"),
     f"{_OF_VALUES}DoubleConverter": NumberBytes("double", ">d"),
 }
-"""Converters that only sinks have: they have no options."""
-CLASSES = (*CONVERTERS, *PLAIN)
+"""Converters that only sinks have, and that have no options."""
+CLASSES = (*CONVERTERS, *PLAIN, csv_data.CLASS)
 OF_HEADERS = (SIMPLE, TEXT, JSON, *PLAIN)
+
+
+def options(name: str) -> tuple[Property, ...]:
+    """The options of a class."""
+    return csv_data.OPTIONS if name == csv_data.CLASS else CONVERTERS[name].options if name in CONVERTERS else ()
+
+
+def definitions(config: Mapping[str, str]) -> list[Property]:
+    """The properties of a configuration's converters that only sinks have."""
+    sides = [side for side in ("key", "value") if full_name(config.get(f"{side}.converter"), CLASSES) == csv_data.CLASS]
+    return [
+        replace(option, name=f"{side}.converter.{option.name}", group="Converters")
+        for side in sides
+        for option in csv_data.OPTIONS
+    ]
 
 
 def converter_check(name: str) -> str | None:
@@ -95,6 +113,8 @@ def deserializer(side: Literal["key", "value", "header"], config: Mapping[str, s
         return HEADER
     if name in PLAIN:
         return PLAIN[name]
+    if name == csv_data.CLASS:
+        return CsvBytes.of(read_all(csv_data.OPTIONS, own_options(f"{side}.converter.", config))[0])
     name, values = options_of(side, config)
     if name == JSON:
         return JsonBytes(values["schemas.enable"])

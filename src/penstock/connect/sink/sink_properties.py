@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
-from penstock.connect.definition import Check, Property, of_file
+from penstock.connect.definition import Check, Property, at_least, of_file
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
 from penstock.connect.sink.date_patterns import zone_of
@@ -109,6 +109,7 @@ SINK_CHECKS: dict[str, Check] = {
     "contact_points": _contact_points,
     "topics": _topics,
     "regex": regex_check,
+    "from_minus_1": at_least(-1),
     "port": lambda value: None if 0 < value < 65536 else "it must be a port number from 1 to 65535",
     "mapping": _mapping,
 }
@@ -360,6 +361,8 @@ def of_any_sink(values: Mapping[str, Any], config: Mapping[str, str]) -> Problem
     if values["errors.deadletterqueue.topic.name"] in values["topics"]:
         yield "errors.deadletterqueue.topic.name", "it is one of the topics that are read; give another one"
     for side in ("key.converter", "value.converter"):
+        if values.get(f"{side}.quote") and values[f"{side}.quote"] == values[f"{side}.delimiter"]:
+            yield f"{side}.quote", "it is the delimiter: give another character"
         if COMPILED in (values[side] or "") and find_spec("grpc_tools") is None:
             yield (
                 side,

@@ -21,7 +21,7 @@ def where(test: Test, negate: bool, step: Step) -> Step:
             return step(state) if holds is not negate else state
         name = f"penstock_holds_{len(state.frame.columns)}"
         held = replace(state, frame=state.frame.withColumn(name, ~holds if negate else holds))
-        changed = step(test.narrowed(held, not negate))
+        changed = step(replace(test.narrowed(held, not negate), applies=F.col(name)))
         return joined(F.col(name), changed, test.narrowed(held, negate))
 
     return apply

@@ -29,7 +29,10 @@ NO_HEADERS = "array<struct<key: string, value: binary>>"
 
 @dataclass(frozen=True)
 class State:
-    """Like `Records`, with alternatives also for keys; `tombstones` says whether a kept row may have no value."""
+    """Like `Records`, with alternatives also for keys; `tombstones` says whether a kept row may have no value.
+
+    `applies` is the condition of the step that gets this state; None for all rows.
+    """
 
     frame: DataFrame
     topic: str | Column
@@ -38,6 +41,7 @@ class State:
     headers: Column | None = None
     keep: Column | None = None
     tombstones: bool = True
+    applies: Column | None = None
 
     def parts(self, side: Side) -> tuple[RecordPart, ...]:
         return self.keys if side == "key" else self.values

@@ -15,10 +15,12 @@ from penstock.connect.transforms import (
     conversions,
     header_transforms,
     predicates,
+    python_classes,
     struct_fields,
     topic_routing,
     unwrap,
 )
+from penstock.connect.transforms.python_step import step_of
 from penstock.connect.transforms.state import Plugin, Step, closed, opened
 from penstock.errors import PenstockError
 
@@ -50,8 +52,19 @@ CLASSES: tuple[dict[str, str], ...] = tuple(
 """Class, type and version, as Connect's REST API lists its plugins."""
 
 
-def definitions(config: Config, classes: Classes = OF_SOURCES) -> list[Property]:
-    """The properties that a configuration's `transforms` and `predicates` add, with checks across them."""
+def of_sources(config: Config) -> Classes:
+    """The classes that a source's configuration may use: with those of Python that it names."""
+    tolerant = (config.get("errors.tolerance") or "").strip().lower() == "all"
+    own = python_classes.classes(config, lambda kind: step_of(kind, tolerant=tolerant))
+    return Classes({**OF_SOURCES.transforms, **own}, OF_SOURCES.predicates) if own else OF_SOURCES
+
+
+def definitions(config: Config, classes: Classes | None = None) -> list[Property]:
+    """The properties that a configuration's `transforms` and `predicates` add, with checks across them.
+
+    `classes` are those that it may use, by default a source's.
+    """
+    classes = classes or of_sources(config)
     found = [_aliases("transforms", "transformation"), _aliases("predicates", "predicate")]
     for alias in listed(config.get("transforms")):
         found += _of_transform(config, alias, classes.transforms)
@@ -75,7 +88,7 @@ def chain(config: Config) -> list[Transform]:
     if wrong := read_all(definitions(config), config)[1]:
         name, messages = next(iter(wrong.items()))
         raise PenstockError(messages[0], where=name, next="correct this property, see docs/connect-transforms.md")
-    steps = [_step(one) for one in chosen(config, OF_SOURCES)]
+    steps = [_step(one) for one in chosen(config, of_sources(config))]
     return [_together(steps)] if steps else []
 
 

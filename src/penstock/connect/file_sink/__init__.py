@@ -1,0 +1,1 @@
+"""Files as the destination of sink connectors: Kafka's FileStreamSink, and files of a topic's records by offset."""

@@ -1,0 +1,70 @@
+"""Values of records as text as Java's `String.valueOf` writes them, which is what Kafka's FileStreamSink writes.
+
+Times are shown in UTC, where Java takes the machine's time zone. Entries of maps are in the record's order, which
+Java's hash tables lose. Bytes alone stay bytes, and inside other values they are base64: Java shows only where it keeps
+them.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.codec.connect_schema import Schema
+from penstock.connect.record_transforms import java_numbers
+from penstock.connect.sink.connect_data import Date, Part, TimeOfDay, Timestamp
+from penstock.connect.sink.semantic_types import Counted
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def line_of(part: Part) -> bytes:
+    """The line of a value, without its end."""
+    if isinstance(part.value, bytes):
+        return bytes(part.value)
+    return _text(part.value, part.schema).encode("utf-8", "surrogatepass")
+
+
+def _text(value: Any, schema: Schema | None) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, dict):
+        return _struct(value, schema) if schema and schema["type"] == "struct" else _map(value, schema)
+    if isinstance(value, list):
+        items = (schema or {}).get("items")
+        return f"[{', '.join(_text(one, items) for one in value)}]"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Date | TimeOfDay | Timestamp) and not isinstance(value, Counted):
+        return _moment(value)
+    if isinstance(value, float):
+        return java_numbers.text(value, is_single=schema is not None and schema["type"] == "float")
+    # As a plain number: classes of times have names of their own.
+    return str(int(value)) if isinstance(value, int) else str(value)
+
+
+def _struct(value: dict[str, Any], schema: Schema) -> str:
+    fields = {one["field"]: one for one in schema["fields"]}
+    given = ((name, one) for name, one in value.items() if one is not None)
+    return f"Struct{{{','.join(f'{name}={_text(one, fields.get(name))}' for name, one in given)}}}"
+
+
+def _map(value: dict[Any, Any], schema: Schema | None) -> str:
+    keys, values = ((schema or {}).get(name) for name in ("keys", "values"))
+    return f"{{{', '.join(f'{_text(key, keys)}={_text(one, values)}' for key, one in value.items())}}}"
+
+
+def _moment(value: Date | TimeOfDay | Timestamp) -> str:
+    """As java.util.Date does; a year that Python does not know stays a number."""
+    try:
+        at = _EPOCH + (
+            timedelta(days=value)
+            if isinstance(value, Date)
+            else timedelta(milliseconds=value * value.nanos // 1_000_000)
+        )
+    except OverflowError:
+        return str(int(value))
+    return f"{_DAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at:%d %H:%M:%S} UTC {at.year}"
