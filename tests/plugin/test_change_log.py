@@ -15,6 +15,7 @@ from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized, WriteTimeo
 from cassandra.cluster import Session
 from cassandra.metadata import Murmur3Token
 from cassandra.query import BatchStatement, SimpleStatement
+from keyspaces import new_keyspace
 from log_rows import microseconds
 
 KEYSPACE = "change_log"
@@ -85,19 +86,65 @@ def test_alter_replaces_all_options(session: Session, table: str) -> None:
         session.execute(f"ALTER TABLE {table} WITH cdc = {{'preimage': true}}")
 
 
-def test_describe_gives_what_creates_the_table_again(session: Session, table: str) -> None:
-    session.execute(f"CREATE TABLE {table} (k int, c int, v int, PRIMARY KEY (k, c)) WITH {IMAGES}")
-    session.execute(f"ALTER TABLE {log(table)} WITH comment = 'mine'")
-    (described,) = session.execute(f"DESCRIBE TABLE {table}")
-    session.execute(f"DROP TABLE {table}")
-    for statement in described[3].split(";\n"):
-        session.execute(statement)
-    assert stored_options(session, table)["preimage"] == "full"
-    (again,) = session.execute(f"DESCRIBE TABLE {table}")
-    assert again == described
-    listed = {name for _, _, name in session.execute("DESCRIBE TABLES")}
-    assert table.split(".")[1] in listed
-    assert log(table).split(".")[1] not in listed
+COMMENT = """\
+/* Do NOT execute this statement! It's only for informational purposes.
+   A CDC log table is created automatically when creating the base with CDC
+   enabled option or creating the vector index on the base table's vector column.
+
+CREATE TABLE {log} ("""
+
+
+def described(session: Session, statement: str) -> list[tuple[str, ...]]:
+    """Each row on a page of its own, so that pages end everywhere."""
+    return list(session.execute(SimpleStatement(statement, fetch_size=1)))
+
+
+def test_rows_of_describe_create_the_keyspace_again(session: Session) -> None:
+    with new_keyspace(session, "described") as keyspace:
+        for statement in [
+            f"CREATE TABLE {keyspace}.\"T\" (k int, c int, v int, w int, PRIMARY KEY (k, c)) WITH {IMAGES}",
+            f'ALTER TABLE {keyspace}."T_scylla_cdc_log" WITH comment = \'mine\'',
+            f'ALTER TABLE {keyspace}."T" DROP w',
+            f'CREATE INDEX values_of ON {keyspace}."T" (v)',
+            f'CREATE MATERIALIZED VIEW {keyspace}.turned AS SELECT k, c FROM {keyspace}."T"'
+            " WHERE k IS NOT NULL AND c IS NOT NULL PRIMARY KEY (c, k)",
+            f"CREATE TABLE {keyspace}.off (k int PRIMARY KEY) WITH {ON}",
+            f"ALTER TABLE {keyspace}.off WITH cdc = {{'enabled': false}}",
+        ]:
+            session.execute(statement)
+        before = described(session, f"DESCRIBE KEYSPACE {keyspace}")
+        of_log = ("table", '"T_scylla_cdc_log"')
+        assert [row[1:3] for row in before] == [
+            *[("keyspace", keyspace), ("table", "off"), ("table", "off_scylla_cdc_log"), ("table", '"T"')],
+            *[("index", "values_of"), ("materialized_view", "turned"), of_log],
+        ]
+        assert all(row[3].count(";") == 1 for row in before)
+        assert described(session, f'DESCRIBE {keyspace}."T"') == before[3:]
+        assert [row for row in session.execute("DESCRIBE SCHEMA") if row[0] == keyspace] == before
+        (internals,) = (
+            row for row in described(session, f"DESCRIBE KEYSPACE {keyspace} WITH INTERNALS") if row[1:3] == of_log
+        )
+        assert internals == before[-1]
+        session.execute(f"DROP KEYSPACE {keyspace}")
+        for row in before:
+            session.execute(row[3])
+        again = described(session, f"DESCRIBE KEYSPACE {keyspace}")
+        assert [row[:3] for row in again] == [row[:3] for row in before]
+        # Options of a log that is off are forgotten by a CREATE.
+        assert again[2:] == before[2:]
+        assert stored_options(session, f"{keyspace}.T")["preimage"] == "full"
+
+
+def test_a_log_is_described_in_a_comment_while_it_is_in_use(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY) WITH {ON}")
+    ((*_, name, create),) = described(session, f"DESCRIBE TABLE {log(table)}")
+    assert name == log(table).split(".")[1]
+    assert create.startswith(COMMENT.format(log=log(table))) and create.endswith("\n*/")
+    listed = {name for _, _, name in described(session, "DESCRIBE TABLES")}
+    assert {table.split(".")[1], name} & listed == {table.split(".")[1]}
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': false}}")
+    ((*_, create),) = described(session, f"DESCRIBE TABLE {log(table)}")
+    assert create.startswith(f"CREATE TABLE {log(table)} (")
 
 
 def test_attached_log_cannot_be_changed_or_dropped(session: Session, table: str) -> None:

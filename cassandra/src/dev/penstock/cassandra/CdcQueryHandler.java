@@ -10,6 +10,7 @@ import org.apache.cassandra.cql3.QueryOptions;
 import org.apache.cassandra.cql3.QueryProcessor;
 import org.apache.cassandra.cql3.statements.BatchStatement;
 import org.apache.cassandra.cql3.statements.DescribeStatement;
+import org.apache.cassandra.cql3.statements.DescribeWithLogs;
 import org.apache.cassandra.cql3.statements.LoggedBatch;
 import org.apache.cassandra.cql3.statements.LoggedModification;
 import org.apache.cassandra.cql3.statements.ModificationStatement;
@@ -96,7 +97,7 @@ public final class CdcQueryHandler implements QueryHandler {
         if (statement instanceof SelectStatement && ScyllaTables.isRead((SelectStatement) statement))
             return new ScyllaTables.Select((SelectStatement) statement);
         if (statement instanceof DescribeStatement)
-            return new DescribedSchema((DescribeStatement<?>) statement);
+            return new DescribeWithLogs<>((DescribeStatement<?>) statement);
         return statement;
     }
 
