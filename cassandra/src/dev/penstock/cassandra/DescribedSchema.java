@@ -1,7 +1,9 @@
 package dev.penstock.cassandra;
 
+import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -9,7 +11,11 @@ import java.util.TreeMap;
 import java.util.function.Function;
 import java.util.stream.Stream;
 
+import com.google.common.collect.ImmutableSortedMap;
+
 import org.apache.cassandra.cql3.SchemaElement;
+import org.apache.cassandra.cql3.statements.Hidden;
+import org.apache.cassandra.db.marshal.UTF8Type;
 import org.apache.cassandra.schema.Schema;
 import org.apache.cassandra.schema.TableMetadata;
 import org.apache.cassandra.utils.ByteBufferUtil;
@@ -25,6 +31,8 @@ import org.apache.cassandra.utils.ByteBufferUtil;
 public final class DescribedSchema {
     /** Options are in alphabetical order, after those that only CREATE takes. */
     private static final String FIRST_OPTION = "additional_write_policy";
+
+    private static final Field DROPPED = Hidden.field(TableMetadata.class, "droppedColumns");
 
     private DescribedSchema() {}
 
@@ -130,7 +138,17 @@ public final class DescribedSchema {
 
         @Override
         public String toCqlString(boolean withInternals, boolean ifNotExists) {
-            return text.apply(options(table.toCqlString(withInternals, ifNotExists), table));
+            return text.apply(options(ordered(table).toCqlString(withInternals, ifNotExists), table));
+        }
+
+        /** The table with its dropped columns in the order that ScyllaDB shows them in, last name first. */
+        private static TableMetadata ordered(TableMetadata table) {
+            if (table.droppedColumns.size() < 2)
+                return table;
+            TableMetadata copy = table.unbuild().build();
+            Comparator<ByteBuffer> byName = Comparator.comparing(name -> UTF8Type.instance.compose(name));
+            Hidden.set(DROPPED, copy, ImmutableSortedMap.copyOf(table.droppedColumns, byName.reversed()));
+            return copy;
         }
     }
 }
