@@ -337,7 +337,10 @@ def test_a_row_that_is_too_large_waits_until_the_limits_are_raised(
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'a')")
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, %s)", ("x" * 2_000_000,))
     connect.create_connector({"name": named, "config": config})
-    until(lambda: f"raise max.request.size in the sink's options, of a connector {limit}" in _trace(connect, named), "1")
+    until(
+        lambda: f"raise max.request.size in the sink's options, of a connector {limit}" in _trace(connect, named),
+        "refusal",
+    )
     connect.update_connector(named, {**config, limit: "3000000"})
     until(lambda: "raise max.message.bytes of the topic" in _trace(connect, named), "refusal by the broker")
     # Without the option the records go by another client, which names the topic.
