@@ -151,8 +151,8 @@ def test_effects_of_properties(monkeypatch: pytest.MonkeyPatch, more: dict[str, 
 def effects(monkeypatch: pytest.MonkeyPatch, more: dict[str, str]) -> dict[str, Any]:
     """What a configuration gives to the source, to the events, to the sink, and to what is around them."""
     given: dict[str, Any] = {}
-    monkeypatch.setattr(task.cdc, "read", lambda spark, table, **read: given.update(read=read))
-    monkeypatch.setattr(task.cdc, "events", lambda changes, **events: given.update(events=events))
+    monkeypatch.setattr("penstock.connect.task.cdc.read", lambda spark, table, **read: given.update(read=read))
+    monkeypatch.setattr("penstock.connect.task.cdc.events", lambda changes, **events: given.update(events=events))
     checked = check({**RIGHT, "name": "c", **more}, PROVIDED, ask=False)
     assert not checked.messages and not checked.unknown, checked
     maker = TaskMaker("c", "localhost:9092", checked)
