@@ -98,3 +98,11 @@ def test_a_password_does_not_show_in_messages(guarded: str) -> None:
     from penstock.database.access import Access
 
     assert "right" not in repr(Access(guarded, user="reader", password="right"))
+
+
+def test_every_user_may_read_the_tables_that_only_scylladb_has(superuser: Any, guarded: str) -> None:
+    with connect(guarded, "reader", "right") as cluster:
+        session = cluster.connect()
+        query = "SELECT table_name FROM system_schema.scylla_tables WHERE keyspace_name = ?"
+        assert [name for (name,) in session.execute(session.prepare(query), ["ks"])] == ["t", "t_scylla_cdc_log"]
+        assert list(session.execute("SELECT * FROM system_schema.scylla_keyspaces")) == []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import requests
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -42,8 +43,8 @@ def task_states(connect: KafkaConnect, name: str) -> list[str]:
 
 def _trace(connect: KafkaConnect, name: str) -> str:
     """What the first task says of its failure."""
-    (task,) = connect.get_connector_status(name)["tasks"]
-    return str(task.get("trace", "")) if task["state"] == "FAILED" else ""
+    tasks = connect.get_connector_status(name)["tasks"]
+    return str(tasks[0].get("trace", "")) if tasks and tasks[0]["state"] == "FAILED" else ""
 
 
 @pytest.fixture
@@ -324,6 +325,35 @@ def test_a_topic_that_is_deleted_is_made_anew_as_its_group_says(
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, 'a')")
     until(lambda: 2 in rows(services, topic, 3), "the next event in a topic made anew")
     assert [len(admin.list_topics(one).topics[one].partitions) for one in (topic, beats)] == [3, 3]
+
+
+@pytest.mark.slow
+def test_a_row_that_is_too_large_waits_until_the_limits_are_raised(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    table = tables("large")
+    topic, limit = f"{config['topic.prefix']}.{table}", "producer.override.max.request.size"
+    config |= {"scylla.table.names": table, "heartbeat.interval.ms": "600000", limit: "1500000"}
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'a')")
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, %s)", ("x" * 2_000_000,))
+    connect.create_connector({"name": named, "config": config})
+    until(
+        lambda: f"raise max.request.size in the sink's options, of a connector {limit}" in _trace(connect, named),
+        "refusal",
+    )
+    connect.update_connector(named, {**config, limit: "3000000"})
+    until(lambda: "raise max.message.bytes of the topic" in _trace(connect, named), "refusal by the broker")
+    # Without the option the records go by another client, which names the topic.
+    config.pop(limit)
+    connect.update_connector(named, config)
+    text = rf"MESSAGE_TOO_LARGE \(topic {topic}, partition \d\): .*raise its max\.message\.bytes"
+    until(lambda: re.search(text, _trace(connect, named)), "refusal by the broker")
+    size = ConfigEntry("max.message.bytes", "3000000", incremental_operation=AlterConfigOpType.SET)
+    raised = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[size])
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    admin.incremental_alter_configs([raised])[raised].result()
+    connect.restart_connector_task(named, 0)
+    until(lambda: ids(services, connect, named, topic) == {1, 2}, "both rows")
 
 
 def rows(services: Services, topic: str, partitions: int) -> list[int]:

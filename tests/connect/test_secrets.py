@@ -14,10 +14,14 @@ from starlette.testclient import TestClient
 
 from penstock.connect import database, worker_settings
 from penstock.connect.api import application
+from penstock.connect.checks import check
 from penstock.connect.connector_store import STARTED, STOPPED
-from penstock.connect.providers import LARGEST
+from penstock.connect.plugin_routes import validation
+from penstock.connect.plugins import PLUGINS, Plugin
+from penstock.connect.providers import LARGEST, Provided, Provider
 from penstock.connect.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
 from penstock.connect.worker import ConnectWorker
+from penstock.secret_settings import HIDDEN as HIDDEN_WORD
 from penstock.serve.hosts import Hosts, guarded
 from penstock.serve.json_bodies import DEEPEST, MOST
 
@@ -185,6 +189,22 @@ def test_references_are_never_resolved_in_answers(client: TestClient, folder: Pa
             "it must be of type INT"
         ]
     }
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name.rpartition(".")[2])
+def test_no_property_of_a_plugin_shows_what_a_reference_gives(plugin: Plugin, folder: Path) -> None:
+    """Neither as its value nor in an error, also where only a part of the value is a reference."""
+    reference = f"${{dir:{folder}:tok}}"
+    provided = Provided({"dir": Provider("dir")}, {})
+    named = {each.name for each in plugin.properties()} | {"value.converter.schema.registry.url", "topic.t.k.u.mapping"}
+    for name in sorted(named):
+        for text in (reference, f"a{reference}b"):
+            config = {"name": "c", "connector.class": plugin.name, "topics": "t", "value.converter": AVRO, name: text}
+            answer = validation(plugin.name, check(config, provided, ask=False, plugin=plugin))
+            assert "topsecret" not in json.dumps(answer), name
+            values = {one["value"]["name"]: one["value"]["value"] for one in answer["configs"]}
+            shown = HIDDEN_WORD if is_secret(name) and text != reference else text
+            assert values.get(name, shown) == shown, name
 
 
 def test_names_of_properties_may_not_stand_elsewhere(client: TestClient, folder: Path) -> None:

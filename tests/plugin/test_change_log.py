@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ import pytest
 from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized, WriteTimeout
 from cassandra.cluster import Session
 from cassandra.metadata import Murmur3Token
+from cassandra.protocol import ConfigurationException
 from cassandra.query import BatchStatement, SimpleStatement
+from keyspaces import new_keyspace
 from log_rows import microseconds
 
 KEYSPACE = "change_log"
@@ -85,31 +88,158 @@ def test_alter_replaces_all_options(session: Session, table: str) -> None:
         session.execute(f"ALTER TABLE {table} WITH cdc = {{'preimage': true}}")
 
 
-def test_describe_gives_what_creates_the_table_again(session: Session, table: str) -> None:
-    session.execute(f"CREATE TABLE {table} (k int, c int, v int, PRIMARY KEY (k, c)) WITH {IMAGES}")
-    session.execute(f"ALTER TABLE {log(table)} WITH comment = 'mine'")
-    (described,) = session.execute(f"DESCRIBE TABLE {table}")
-    session.execute(f"DROP TABLE {table}")
-    for statement in described[3].split(";\n"):
-        session.execute(statement)
-    assert stored_options(session, table)["preimage"] == "full"
-    (again,) = session.execute(f"DESCRIBE TABLE {table}")
-    assert again == described
-    listed = {name for _, _, name in session.execute("DESCRIBE TABLES")}
-    assert table.split(".")[1] in listed
-    assert log(table).split(".")[1] not in listed
+COMMENT = """\
+/* Do NOT execute this statement! It's only for informational purposes.
+   A CDC log table is created automatically when creating the base with CDC
+   enabled option or creating the vector index on the base table's vector column.
+
+CREATE TABLE {log} ("""
+
+
+def described(session: Session, statement: str) -> list[tuple[str, ...]]:
+    """Each row on a page of its own, so that pages end everywhere."""
+    return list(session.execute(SimpleStatement(statement, fetch_size=1)))
+
+
+def test_rows_of_describe_create_the_keyspace_again(session: Session) -> None:
+    with new_keyspace(session, "described") as keyspace:
+        for statement in [
+            f'CREATE TABLE {keyspace}."T" (k int, c int, v int, w int, PRIMARY KEY (k, c)) WITH {IMAGES}',
+            f"ALTER TABLE {keyspace}.\"T_scylla_cdc_log\" WITH comment = 'mine'",
+            f'ALTER TABLE {keyspace}."T" DROP w',
+            f'CREATE INDEX values_of ON {keyspace}."T" (v)',
+            f'CREATE MATERIALIZED VIEW {keyspace}.turned AS SELECT k, c FROM {keyspace}."T"'
+            " WHERE k IS NOT NULL AND c IS NOT NULL PRIMARY KEY (c, k)",
+            f"CREATE TABLE {keyspace}.off (k int PRIMARY KEY) WITH {ON}",
+            f"ALTER TABLE {keyspace}.off WITH cdc = {{'enabled': false}}",
+        ]:
+            session.execute(statement)
+        before = described(session, f"DESCRIBE KEYSPACE {keyspace}")
+        of_log = ("table", '"T_scylla_cdc_log"')
+        assert [row[1:3] for row in before] == [
+            *[("keyspace", keyspace), ("table", "off"), ("table", "off_scylla_cdc_log"), ("table", '"T"')],
+            *[("index", "values_of"), ("materialized_view", "turned"), of_log],
+        ]
+        assert all(row[3].count(";") == 1 for row in before)
+        assert described(session, f'DESCRIBE {keyspace}."T"') == before[3:]
+        assert [row for row in session.execute("DESCRIBE SCHEMA") if row[0] == keyspace] == before
+        (internals,) = (
+            row for row in described(session, f"DESCRIBE KEYSPACE {keyspace} WITH INTERNALS") if row[1:3] == of_log
+        )
+        assert internals == before[-1]
+        session.execute(f"DROP KEYSPACE {keyspace}")
+        for row in before:
+            session.execute(row[3])
+        again = described(session, f"DESCRIBE KEYSPACE {keyspace}")
+        assert [row[:3] for row in again] == [row[:3] for row in before]
+        # Options of a log that is off are forgotten by a CREATE.
+        assert again[2:] == before[2:]
+        assert stored_options(session, f"{keyspace}.T")["preimage"] == "full"
+
+
+def test_a_log_is_described_in_a_comment_while_it_is_in_use(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY) WITH {ON}")
+    ((*_, name, create),) = described(session, f"DESCRIBE TABLE {log(table)}")
+    assert name == log(table).split(".")[1]
+    assert create.startswith(COMMENT.format(log=log(table))) and create.endswith("\n*/")
+    listed = {name for _, _, name in described(session, "DESCRIBE TABLES")}
+    assert {table.split(".")[1], name} & listed == {table.split(".")[1]}
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': false}}")
+    ((*_, create),) = described(session, f"DESCRIBE TABLE {log(table)}")
+    assert create.startswith(f"CREATE TABLE {log(table)} (")
 
 
 def test_attached_log_cannot_be_changed_or_dropped(session: Session, table: str) -> None:
     session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
-    with pytest.raises(Unauthorized, match="Cannot DROP cdc log table"):
-        session.execute(f"DROP TABLE {log(table)}")
-    for change in ("ADD x int", "DROP v"):
-        with pytest.raises(InvalidRequest, match="set of columns of a CDC log"):
-            session.execute(f"ALTER TABLE {log(table)} {change}")
-    with pytest.raises(InvalidRequest, match="Cannot rename a column of a CDC log"):
-        session.execute(f'ALTER TABLE {log(table)} RENAME "cdc$time" TO t')
+    assert refusal(session, f"DROP TABLE {log(table)}") == f"Cannot DROP cdc log table {log(table).split('.')[1]}"
+    for change in ("ADD x int", "DROP v", "DROP missing"):
+        assert refusal(session, f"ALTER TABLE {log(table)} {change}") == (
+            "You cannot modify the set of columns of a CDC log table directly. Modify the base table instead."
+        )
+    for name in ('"cdc$time"', "v"):
+        assert refusal(session, f"ALTER TABLE {log(table)} RENAME {name} TO t") == (
+            "Cannot rename a column of a CDC log table."
+        )
+    assert refusal(session, f"ALTER TABLE {log(table)} WITH {ON}") == (
+        f"Cannot create a CDC log for a table {log(table)}, because creating nested CDC logs is not allowed"
+    )
     session.execute(f"ALTER TABLE {log(table)} WITH comment = 'allowed'")
+
+
+def test_columns_of_a_log_that_is_off_cannot_be_changed(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'Enabled': false}}")
+    assert refusal(session, f"ALTER TABLE {log(table)} DROP v") == (
+        "You cannot modify the set of columns of a CDC log table directly. Although the base table has deactivated CDC,"
+        " this table will continue being a CDC log table until it is dropped. If you want to modify the columns in it,"
+        " you can only do that by reenabling CDC on the base table, which will reattach this log table. Then you will"
+        " be able to modify the columns in the base table, and that will have effect on the log table too. Modifying"
+        " the columns of a CDC log table directly is never allowed."
+    )
+    assert refusal(session, f'ALTER TABLE {log(table)} RENAME "cdc$time" TO t') == (
+        "You cannot rename a column of a CDC log table. Although the base table has deactivated CDC, this table will"
+        " continue being a CDC log table until it is dropped."
+    )
+
+
+def test_other_refusals_have_scylladbs_words(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {log(table)} (k int PRIMARY KEY)")
+    assert refusal(session, f"CREATE TABLE {table} (k int PRIMARY KEY) WITH {ON}") == (
+        f"Cannot create CDC log table for table {table} because a table of name {log(table)} already exists"
+    )
+    session.execute(f"DROP TABLE {log(table)}")
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY)")
+    view = f"CREATE MATERIALIZED VIEW {table}_view AS SELECT k FROM {table} WHERE k IS NOT NULL PRIMARY KEY (k)"
+    off = "cdc = {'enabled': false}"
+    assert refusal(session, f"{view} WITH {off}") == "Cannot enable CDC for a materialized view"
+    for bad, words in {
+        "'ttl': '-1'": "Invalid CDC option: ttl must be >= 0",
+        "'ttl': '-99999999999'": "Invalid CDC option: ttl too large",
+        "'delta': 'off', 'Unknown': 1": "Invalid CDC option: Unknown",
+        "'Preimage': 'x', 'delta': 'off'": 'Invalid value for CDC option "preimage": x',
+    }.items():
+        assert refusal(session, f"ALTER TABLE {table} WITH cdc = {{{bad}}}") == words
+
+
+def refusal(session: Session, statement: str) -> str:
+    with pytest.raises((InvalidRequest, Unauthorized, ConfigurationException)) as caught:
+        session.execute(statement)
+    error = caught.value
+    return error.message if isinstance(error, ConfigurationException) else str(error).split('message="')[1][:-1]
+
+
+def test_dropped_columns_are_described_by_the_last_name_first(session: Session, table: str) -> None:
+    columns = ", ".join(f"{name} int" for name in "cabd")
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, {columns}) WITH {ON}")
+    for name in "badc":
+        session.execute(f"ALTER TABLE {table} DROP {name}")
+    create = described(session, f"DESCRIBE TABLE {log(table)} WITH INTERNALS")[0][3]
+    dropped = [f'"cdc$deleted_{name}"' for name in "abcd"] + list("abcd")
+    assert re.findall(r"ALTER TABLE \S+ DROP (\S+) USING", create) == sorted(
+        dropped, key=lambda name: name.strip('"'), reverse=True
+    )
+
+
+def test_times_far_from_now_are_refused_with_scylladbs_words(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY) WITH {ON}")
+    insert = f"INSERT INTO {table} (k) VALUES (1) USING TIMESTAMP"
+    now = r"current server time: 20\d\d/[\d/]{5} [\d:]{8}\.\d{6}\)\. With CDC you cannot send writes with timestamps"
+    future = refusal(session, f"{insert} 4102444800000001")
+    assert re.fullmatch(
+        rf'cdc: attempted to get a stream "from the future" \(2100/01/01 00:00:00\.000001; {now} arbitrarily into the'
+        r" future, because we don't know what streams will be used at that time\.\nWe \*do\* allow sending writes into"
+        r" the near future, but our ability to do that is limited\. If you really must use your own timestamps, then"
+        r" make sure your clocks are well-synchronized  with the database's clocks\.",
+        future,
+    )
+    past = refusal(session, f"{insert} 0")
+    assert re.fullmatch(
+        rf'cdc: attempted to get a stream "from the past" \(1970/01/01 00:00:00\.000000; {now} too far into the past,'
+        r" because that would break consistency properties\.\nWe \*do\* allow sending writes into the near past, but"
+        r" our ability to do that is limited\. Are you using client-side timestamps\? Make sure your clocks are"
+        r" well-synchronized with the database's clocks\.",
+        past,
+    )
 
 
 def test_attached_log_takes_rows(session: Session, table: str) -> None:

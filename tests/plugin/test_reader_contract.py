@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from cassandra import InvalidRequest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
-from cassandra.query import tuple_factory
+from cassandra.protocol import SyntaxException
+from cassandra.query import SimpleStatement, tuple_factory
 from cassandra.util import max_uuid_from_time, min_uuid_from_time, unix_time_from_uuid1
 from waiting import PATIENCE
 
@@ -83,8 +84,6 @@ def test_table_without_log_has_no_option(reader: Session) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT * FROM system_schema.scylla_keyspaces",
-        "SELECT * FROM system_schema.scylla_tables",
         "SELECT min(timestamp) FROM system.cdc_timestamps",
         "SELECT stream_id FROM system.cdc_streams",
         "SELECT * FROM system.cdc_local WHERE key='rewritten'",
@@ -92,9 +91,56 @@ def test_table_without_log_has_no_option(reader: Session) -> None:
     ],
 )
 def test_tables_of_other_modes_do_not_exist(reader: Session, statement: str) -> None:
-    """An InvalidRequest is how a reader learns that keyspaces have vnodes and that no older streams are left."""
+    """An InvalidRequest is how a reader learns that no tablets and no older streams have streams of their own."""
     with pytest.raises(InvalidRequest, match="does not exist"):
         reader.execute(statement)
+
+
+SCYLLA_TABLES = "SELECT table_name, version, partitioner, cdc FROM system_schema.scylla_tables WHERE keyspace_name = ?"
+
+
+def test_no_keyspace_has_tablets(reader: Session) -> None:
+    """Each reader asks differently; a keyspace without tablets and other options of ScyllaDB's has no row."""
+    for columns in ("*", "initial_tablets", "keyspace_name, consistency"):
+        query = f"SELECT {columns} FROM system_schema.scylla_keyspaces"
+        assert list(reader.execute(query)) == []
+        assert ask(reader, f"{query} WHERE keyspace_name = ?", KEYSPACE) == []
+
+
+def test_tables_have_versions_and_the_partitioner_of_the_cluster(reader: Session) -> None:
+    """A driver that were told of ScyllaDB's partitioner would send the requests for a log to other nodes."""
+    reader.execute(f"CREATE TABLE {KEYSPACE}.versions (k int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    before = {name: rest for name, *rest in ask(reader, SCYLLA_TABLES, KEYSPACE)}
+    assert {"t", "t_scylla_cdc_log", "versions", "versions_scylla_cdc_log"} <= before.keys()
+    assert all(version is not None and rest == [None, None] for version, *rest in before.values())
+    reader.execute(f"ALTER TABLE {KEYSPACE}.versions ADD v int")
+    after = {name: rest for name, *rest in ask(reader, SCYLLA_TABLES, KEYSPACE)}
+    assert {name for name in after if after[name] != before[name]} == {"versions", "versions_scylla_cdc_log"}
+    (row,) = ask(reader, f"{SCYLLA_TABLES} AND table_name = ?", KEYSPACE, "versions")
+    assert list(row[1:]) == after["versions"]
+
+
+def test_tables_of_scylladb_are_read_in_pages_and_in_their_keyspace(reader: Session) -> None:
+    query = "SELECT keyspace_name, table_name FROM system_schema.scylla_tables"
+    everything = list(reader.execute(query))
+    for statement in (SimpleStatement(query, fetch_size=3), reader.prepare(query)):
+        statement.fetch_size = 3
+        assert list(reader.execute(statement)) == everything
+    assert len(everything) == len(set(everything)) > 20
+    inside = reader.cluster.connect("system_schema")
+    assert list(inside.execute("SELECT keyspace_name, table_name FROM Scylla_Tables")) == everything
+    keyspaces, tables, *_ = zip(*reader.prepare(query).result_metadata, strict=True)
+    assert {*zip(keyspaces, tables, strict=True)} == {("system_schema", "scylla_tables")}
+
+
+def test_a_select_may_bypass_the_cache(reader: Session) -> None:
+    """scylla-cdc-go reads logs so. Other statements have no such words, on ScyllaDB neither."""
+    reader.execute(f"CREATE TABLE {KEYSPACE}.bypassed (k int PRIMARY KEY, v text)")
+    reader.execute(f"INSERT INTO {KEYSPACE}.bypassed (k, v) VALUES (1, ' BYPASS CACHE')")
+    query = f"SELECT k FROM {KEYSPACE}.bypassed WHERE v = ' BYPASS CACHE' ALLOW FILTERING"
+    assert list(reader.execute(query)) == ask(reader, f"{query} bypass\tCache ;") == [(1,)]
+    with pytest.raises(SyntaxException):
+        reader.execute(f"DELETE FROM {KEYSPACE}.bypassed WHERE k = 1 BYPASS CACHE")
 
 
 def test_generations_one_after_the_other(reader: Session) -> None:

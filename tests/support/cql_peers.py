@@ -1,4 +1,7 @@
-"""CQL clients of others: DataStax's Java driver, gocql and cqlsh, each running statements and reading rows as JSON."""
+"""CQL clients of others: DataStax's Java driver, gocql and cqlsh, each running statements and reading rows as JSON.
+
+Beside them ScyllaDB's library for Go, which reads a change log.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from java_kafka import jvm_with
@@ -16,7 +20,7 @@ from waiting import patience
 
 from penstock.local import jars
 
-FOLDER = Path(__file__).parent / "gocql"
+GO = Path(__file__).parent
 PATIENCE = patience(300)
 
 
@@ -42,8 +46,14 @@ def row_of_text(row: object) -> bool:
 
 def gocql(address: str, statements: Iterable[str]) -> list[str]:
     """The first columns of all rows that gocql gets."""
-    done = _run([str(_built()), *address.split(":")], "\n".join(statements))
+    done = _run([str(_built("gocql")), *address.split(":")], "\n".join(statements))
     return [json.loads(line)[0] for line in done.splitlines()]
+
+
+def cdcgo(address: str, table: str, rows: int) -> list[dict[str, Any]]:
+    """The first rows of a log by scylla-cdc-go, which waits until there are so many."""
+    done = _run([str(_built("cdcgo")), *address.split(":"), table, str(rows)], "")
+    return [json.loads(line) for line in done.splitlines()]
 
 
 def cqlsh(address: str, statements: Iterable[str]) -> list[str]:
@@ -70,12 +80,13 @@ def _run(command: list[str], text: str) -> str:
     return done.stdout
 
 
-def _built() -> Path:
-    """The Go program, compiled once for these sources."""
+def _built(name: str) -> Path:
+    """A Go program, compiled once for its sources."""
     if not shutil.which("go"):
-        pytest.skip("gocql needs Go, not on this machine")
-    sources = b"".join(path.read_bytes() for path in sorted(FOLDER.iterdir()))
+        pytest.skip(f"{name} needs Go, not on this machine")
+    folder = GO / name
+    sources = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
     program = jars.cache() / "go" / hashlib.sha256(sources).hexdigest()[:12]
     if not program.exists():
-        subprocess.run(["go", "build", "-o", str(program), "."], cwd=FOLDER, timeout=PATIENCE, check=True)
+        subprocess.run(["go", "build", "-o", str(program), "."], cwd=folder, timeout=PATIENCE, check=True)
     return program

@@ -58,6 +58,18 @@ MODULES = frozenset(
 )
 """The modules whose errors end queries; a text that names another one is no reason to load that."""
 
+_ADVICE = (
+    (
+        re.compile(r"larger than \d+, which is the value of the max\.request\.size configuration"),
+        "raise max.request.size in the sink's options, of a connector producer.override.max.request.size",
+    ),
+    (
+        re.compile("message larger than the max message size the server will accept"),
+        "raise max.message.bytes of the topic, or message.max.bytes of all brokers",
+    ),
+)
+"""What to do about messages of Kafka's Java client that do not say it."""
+
 LONGEST_TRACE = 20_000
 """A traceback's end says what happened."""
 ANOTHER_TRY = DeliveryTimeout, TransactionAbortable
@@ -134,9 +146,15 @@ def _summary(chain: list[tuple[set[str], str]], query: StreamingQuery) -> str:
         return _last_line(told[-1], query)
     said = next(iter(_lines(told[-1])), "") if told else ""
     if said and not said.endswith("terminated with exception:"):
-        return said
+        return advised(said)
     died = any("java.io.EOFException" in kinds for kinds, _ in chain)
     return "a Python process of Spark ended, for example because it was killed" if died else "Spark gave no reason"
+
+
+def advised(said: str) -> str:
+    """The message of another program with what to do next, where that is known."""
+    advice = (text for pattern, text in _ADVICE if pattern.search(said))
+    return next((f"{said.rstrip('.')}. Next: {text}" for text in advice), said)
 
 
 def _lines(text: str) -> list[str]:

@@ -44,12 +44,18 @@ public final class CdcOptions {
         ttl = options.containsKey("ttl") ? ttl(options.get("ttl")) : DEFAULT_TTL;
     }
 
-    /** The options a user gave, or a ConfigurationException that names the first bad one. */
-    public static CdcOptions parse(Map<String, String> options) {
-        for (String key : new TreeMap<>(options).keySet())
+    /** The options a user gave, or a ConfigurationException that names the first bad one in the order of names. */
+    public static CdcOptions parse(Map<String, String> given) {
+        Map<String, String> options = new HashMap<>();
+        CdcOptions parsed = new CdcOptions(options);
+        for (Map.Entry<String, String> option : new TreeMap<>(given).entrySet()) {
+            String key = option.getKey().toLowerCase(Locale.ROOT);
             if (!isKnown(key))
-                throw new ConfigurationException("Invalid CDC option: " + key);
-        return new CdcOptions(options);
+                throw new ConfigurationException("Invalid CDC option: " + option.getKey());
+            options.put(key, option.getValue());
+            parsed = new CdcOptions(options);
+        }
+        return parsed;
     }
 
     /** The options stored with a table, or null when it never had any. */
@@ -154,14 +160,18 @@ public final class CdcOptions {
             end++;
         if (end == start)
             throw invalid("ttl", value);
-        if (text.charAt(0) == '-')
-            throw new ConfigurationException("Invalid CDC option: ttl must be >= 0");
         try {
-            return Integer.parseInt(text.substring(start, end));
+            return notNegative(Integer.parseInt(text.substring(0, end)));
         }
         catch (NumberFormatException e) {
             throw new ConfigurationException("Invalid CDC option: ttl too large");
         }
+    }
+
+    private static int notNegative(int ttl) {
+        if (ttl < 0)
+            throw new ConfigurationException("Invalid CDC option: ttl must be >= 0");
+        return ttl;
     }
 
     private static ConfigurationException invalid(String key, String value) {

@@ -10,9 +10,11 @@ import org.apache.cassandra.cql3.QueryOptions;
 import org.apache.cassandra.cql3.QueryProcessor;
 import org.apache.cassandra.cql3.statements.BatchStatement;
 import org.apache.cassandra.cql3.statements.DescribeStatement;
+import org.apache.cassandra.cql3.statements.DescribeWithLogs;
 import org.apache.cassandra.cql3.statements.LoggedBatch;
 import org.apache.cassandra.cql3.statements.LoggedModification;
 import org.apache.cassandra.cql3.statements.ModificationStatement;
+import org.apache.cassandra.cql3.statements.SelectStatement;
 import org.apache.cassandra.cql3.statements.schema.AlterSchemaStatement;
 import org.apache.cassandra.cql3.statements.schema.LoggedSchemaStatement;
 import org.apache.cassandra.service.ClientState;
@@ -29,17 +31,21 @@ import org.apache.cassandra.utils.MD5Digest;
  */
 public final class CdcQueryHandler implements QueryHandler {
     private final QueryProcessor node = QueryProcessor.instance;
-    private final PreparedSchemaStatements preparedSchema = new PreparedSchemaStatements();
+    private final OwnPreparedStatements ownPrepared = new OwnPreparedStatements();
 
     public CdcQueryHandler() {
         NodeVersion.check();
+        ScyllaTables.register();
         Generations.startWithNode();
     }
 
     @Override
     public CQLStatement parse(String query, QueryState state, QueryOptions options) {
         Generations.start();
-        return node.parse(query, state, options);
+        String known = BypassCache.removed(query);
+        CQLStatement select =
+            ScyllaTables.select(known, state.getClientState().cloneWithKeyspaceIfSet(options.getKeyspace()));
+        return select != null ? select : node.parse(known, state, options);
     }
 
     @Override
@@ -51,15 +57,16 @@ public final class CdcQueryHandler implements QueryHandler {
     @Override
     public ResultMessage.Prepared prepare(String query, ClientState state, Map<String, ByteBuffer> payload) {
         Generations.start();
-        ResultMessage.Prepared schema = preparedSchema.prepare(query, state);
-        return schema != null ? schema : node.prepare(query, state, payload);
+        String known = BypassCache.removed(query);
+        ResultMessage.Prepared own = ownPrepared.prepare(known, state);
+        return own != null ? own : node.prepare(known, state, payload);
     }
 
     @Override
     public Prepared getPrepared(MD5Digest id) {
         Generations.start();
         Prepared prepared = node.getPrepared(id);
-        return prepared != null ? prepared : preparedSchema.get(id);
+        return prepared != null ? prepared : ownPrepared.get(id);
     }
 
     @Override
@@ -87,8 +94,10 @@ public final class CdcQueryHandler implements QueryHandler {
             return new LoggedBatch((BatchStatement) statement);
         if (statement instanceof AlterSchemaStatement)
             return LoggedSchemaStatement.of((AlterSchemaStatement) statement);
+        if (statement instanceof SelectStatement && ScyllaTables.isRead((SelectStatement) statement))
+            return new ScyllaTables.Select((SelectStatement) statement);
         if (statement instanceof DescribeStatement)
-            return new DescribedSchema((DescribeStatement<?>) statement);
+            return new DescribeWithLogs<>((DescribeStatement<?>) statement);
         return statement;
     }
 

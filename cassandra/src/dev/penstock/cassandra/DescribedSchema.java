@@ -1,92 +1,94 @@
 package dev.penstock.cassandra;
 
+import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Function;
+import java.util.stream.Stream;
 
-import org.apache.cassandra.cql3.QueryOptions;
-import org.apache.cassandra.cql3.ResultSet;
-import org.apache.cassandra.cql3.statements.DescribeStatement;
-import org.apache.cassandra.cql3.statements.ForwardingStatement;
+import com.google.common.collect.ImmutableSortedMap;
+
+import org.apache.cassandra.cql3.SchemaElement;
+import org.apache.cassandra.cql3.statements.Hidden;
 import org.apache.cassandra.db.marshal.UTF8Type;
 import org.apache.cassandra.schema.Schema;
 import org.apache.cassandra.schema.TableMetadata;
-import org.apache.cassandra.service.QueryState;
-import org.apache.cassandra.transport.Dispatcher;
-import org.apache.cassandra.transport.messages.ResultMessage;
 import org.apache.cassandra.utils.ByteBufferUtil;
 
 /**
- * A DESCRIBE whose output creates the same tables again: options of a log as {@code cdc = {...}} instead of the bytes
- * that store them, and a log's own options as an ALTER after its base table. A log is created with its base table, so
- * its CREATE is shown as a comment, and only when it is asked for by name.
+ * What a DESCRIBE shows so that its rows, executed one after the other, create the same tables again.
+ *
+ * Options of a log are shown as {@code cdc = {...}} instead of the bytes that store them. A log is created with its base
+ * table, so it has no CREATE; its own options are an ALTER, in a row with its name after the base table's indexes and
+ * views. A log that is asked for by name is shown with its CREATE inside a comment. A log whose base table no longer
+ * writes to it is shown as any other table. All this is as in ScyllaDB, and so is the text of the comment.
  */
-final class DescribedSchema extends ForwardingStatement {
-    private static final int KEYSPACE = 0;
-    private static final int TYPE = 1;
-    private static final int NAME = 2;
-    private static final int CREATE = 3;
+public final class DescribedSchema {
     /** Options are in alphabetical order, after those that only CREATE takes. */
     private static final String FIRST_OPTION = "additional_write_policy";
 
-    private final DescribeStatement<?> statement;
+    private static final Field DROPPED = Hidden.field(TableMetadata.class, "droppedColumns");
 
-    DescribedSchema(DescribeStatement<?> statement) {
-        super(statement);
-        this.statement = statement;
-    }
+    private DescribedSchema() {}
 
-    @Override
-    public ResultMessage execute(QueryState state, QueryOptions options, Dispatcher.RequestTime requestTime) {
-        ResultMessage result = statement.execute(state, options, requestTime);
-        if (!(result instanceof ResultMessage.Rows))
-            return result;
-        ResultSet described = ((ResultMessage.Rows) result).result;
-        return new ResultMessage.Rows(new ResultSet(described.metadata, rewrite(described.rows)));
-    }
-
-    private static List<List<ByteBuffer>> rewrite(List<List<ByteBuffer>> rows) {
-        List<List<ByteBuffer>> rewritten = new ArrayList<>(rows.size());
-        for (List<ByteBuffer> row : rows) {
-            List<ByteBuffer> shown = shown(row, rows.size() == 1);
-            if (shown != null)
-                rewritten.add(shown);
+    /** The elements to show; a listing has names only. Of logs in use only the first element may be one. */
+    public static Stream<?> shown(Stream<?> elements, boolean isListing) {
+        List<Object> shown = new ArrayList<>();
+        SchemaElement log = null;
+        for (Iterator<?> all = elements.iterator(); all.hasNext();) {
+            Object element = all.next();
+            if (log != null && !isOfTable(element)) {
+                shown.add(log);
+                log = null;
+            }
+            TableMetadata table = element instanceof TableMetadata ? (TableMetadata) element : null;
+            if (table == null)
+                shown.add(element);
+            else if (!isLogInUse(table))
+                shown.add(new Shown(table, create -> create));
+            else if (shown.isEmpty() && !isListing)
+                shown.add(new Shown(table, DescribedSchema::comment));
+            if (table != null && !isListing)
+                log = alteredLog(table);
         }
-        return rewritten;
+        if (log != null)
+            shown.add(log);
+        return shown.stream();
     }
 
-    /** The row as it is to be shown, or null if it is not. */
-    private static List<ByteBuffer> shown(List<ByteBuffer> row, boolean alone) {
-        TableMetadata table = table(row);
-        boolean isListing = row.size() <= CREATE;
-        if (table == null)
-            return row;
-        if (LogSchema.isLog(table))
-            return isListing || !alone ? null : withCreate(row, describeLog(text(row, CREATE), table));
-        return isListing ? row : withCreate(row, describeBase(text(row, CREATE), table));
+    /** Indexes and views are listed after their table. */
+    private static boolean isOfTable(Object element) {
+        SchemaElement.SchemaElementType type = ((SchemaElement) element).elementType();
+        return type == SchemaElement.SchemaElementType.INDEX || type == SchemaElement.SchemaElementType.MATERIALIZED_VIEW;
     }
 
-    private static TableMetadata table(List<ByteBuffer> row) {
-        if (row.size() <= NAME || !text(row, TYPE).equals("table"))
-            return null;
-        return Schema.instance.getTableMetadata(unquoted(text(row, KEYSPACE)), unquoted(text(row, NAME)));
+    private static boolean isLogInUse(TableMetadata table) {
+        if (!LogSchema.isLog(table))
+            return false;
+        TableMetadata base = Schema.instance.getTableMetadata(table.keyspace, LogSchema.baseName(table.name));
+        return base != null && CdcOptions.isEnabled(base);
     }
 
-    private static String describeLog(String create, TableMetadata log) {
-        return "/* Do NOT execute this statement! It only informs: a CDC log table is created together with its\n"
-               + "   base table, when that is created with CDC enabled.\n\n" + options(create, log) + "\n*/";
+    private static String comment(String create) {
+        return "/* Do NOT execute this statement! It's only for informational purposes.\n"
+               + "   A CDC log table is created automatically when creating the base with CDC\n"
+               + "   enabled option or creating the vector index on the base table's vector column.\n\n"
+               + create + "\n*/";
     }
 
-    private static String describeBase(String create, TableMetadata base) {
-        String described = options(create, base);
+    /** The log with its options as an ALTER, or null if the table has no log in use. */
+    private static SchemaElement alteredLog(TableMetadata base) {
         TableMetadata log = Schema.instance.getTableMetadata(base.keyspace, LogSchema.name(base.name));
         if (!CdcOptions.isEnabled(base) || log == null)
-            return described;
-        String created = options(log.toCqlString(false, false), log);
-        return described + "\n\nALTER TABLE " + log + " WITH " + created.substring(created.indexOf(FIRST_OPTION));
+            return null;
+        // Not the log's internals: a log that is created again has an id of its own and no dropped columns.
+        String create = options(log.toCqlString(false, false), log);
+        return new Shown(log, ignored -> "ALTER TABLE " + log + " WITH " + create.substring(create.indexOf(FIRST_OPTION)));
     }
 
     /** The text of a table with this plugin's extensions taken out and the option they store put in. */
@@ -108,17 +110,45 @@ final class DescribedSchema extends ForwardingStatement {
         return '{' + String.join(", ", entries) + '}';
     }
 
-    private static List<ByteBuffer> withCreate(List<ByteBuffer> row, String create) {
-        List<ByteBuffer> changed = new ArrayList<>(row);
-        changed.set(CREATE, ByteBufferUtil.bytes(create));
-        return changed;
-    }
+    /** A table whose text is another than the node's. */
+    private static final class Shown implements SchemaElement {
+        private final TableMetadata table;
+        private final Function<String, String> text;
 
-    private static String text(List<ByteBuffer> row, int column) {
-        return UTF8Type.instance.compose(row.get(column));
-    }
+        /** The function gets the text of the table with this plugin's options. */
+        Shown(TableMetadata table, Function<String, String> text) {
+            this.table = table;
+            this.text = text;
+        }
 
-    private static String unquoted(String name) {
-        return name.startsWith("\"") ? name.substring(1, name.length() - 1).replace("\"\"", "\"") : name;
+        @Override
+        public SchemaElementType elementType() {
+            return table.elementType();
+        }
+
+        @Override
+        public String elementKeyspace() {
+            return table.elementKeyspace();
+        }
+
+        @Override
+        public String elementName() {
+            return table.elementName();
+        }
+
+        @Override
+        public String toCqlString(boolean withInternals, boolean ifNotExists) {
+            return text.apply(options(ordered(table).toCqlString(withInternals, ifNotExists), table));
+        }
+
+        /** The table with its dropped columns in the order that ScyllaDB shows them in, last name first. */
+        private static TableMetadata ordered(TableMetadata table) {
+            if (table.droppedColumns.size() < 2)
+                return table;
+            TableMetadata copy = table.unbuild().build();
+            Comparator<ByteBuffer> byName = Comparator.comparing(name -> UTF8Type.instance.compose(name));
+            Hidden.set(DROPPED, copy, ImmutableSortedMap.copyOf(table.droppedColumns, byName.reversed()));
+            return copy;
+        }
     }
 }

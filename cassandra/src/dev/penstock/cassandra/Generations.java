@@ -1,5 +1,9 @@
 package dev.penstock.cassandra;
 
+import java.time.Instant;
+import java.time.ZoneOffset;
+import java.time.format.DateTimeFormatter;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -29,6 +33,8 @@ public final class Generations {
     private static final long LEEWAY_MILLIS = LEEWAY_MICROS / 1000;
     private static final long RELOAD_SECONDS = 5;
     private static final long POLL_MILLIS = 50;
+    private static final DateTimeFormatter TIME =
+        DateTimeFormatter.ofPattern("uuuu/MM/dd HH:mm:ss.SSSSSS").withZone(ZoneOffset.UTC);
 
     /** Ascending by start; null until the first request. */
     private static volatile Generation[] known;
@@ -131,13 +137,13 @@ public final class Generations {
     static DecoratedKey stream(long timestamp, Token token) {
         long now = System.currentTimeMillis() * 1000;
         if (timestamp > now + LEEWAY_MICROS)
-            throw refused(timestamp, now, "future");
+            throw future(timestamp, now);
         Generation generation = operating(timestamp);
         if (timestamp <= now - LEEWAY_MICROS && (generation == null || generation != operating(now)))
-            throw refused(timestamp, now, "past");
+            throw past(timestamp, now);
         if (generation == null)
             throw new InvalidRequestException("cdc::metadata::get_stream: could not find any CDC stream for timestamp "
-                                              + timestamp);
+                                              + text(timestamp) + ". Are we in the middle of a cluster upgrade?");
         return generation.stream(token.getLongValue());
     }
 
@@ -149,10 +155,26 @@ public final class Generations {
         return null;
     }
 
-    private static InvalidRequestException refused(long timestamp, long now, String when) {
+    private static InvalidRequestException future(long timestamp, long now) {
         return new InvalidRequestException(String.format(
-            "cdc: attempted to get a stream \"from the %s\" (%d; current server time: %d). With CDC you cannot send"
-            + " writes with timestamps arbitrarily into the %s, because readers could miss them.",
-            when, timestamp, now, when));
+            "cdc: attempted to get a stream \"from the future\" (%s; current server time: %s). With CDC you cannot send"
+            + " writes with timestamps arbitrarily into the future, because we don't know what streams will be used at"
+            + " that time.\nWe *do* allow sending writes into the near future, but our ability to do that is limited."
+            + " If you really must use your own timestamps, then make sure your clocks are well-synchronized  with the"
+            + " database's clocks.", text(timestamp), text(now)));
+    }
+
+    private static InvalidRequestException past(long timestamp, long now) {
+        return new InvalidRequestException(String.format(
+            "cdc: attempted to get a stream \"from the past\" (%s; current server time: %s). With CDC you cannot send"
+            + " writes with timestamps too far into the past, because that would break consistency properties.\n"
+            + "We *do* allow sending writes into the near past, but our ability to do that is limited. Are you using"
+            + " client-side timestamps? Make sure your clocks are well-synchronized with the database's clocks.",
+            text(timestamp), text(now)));
+    }
+
+    /** Microseconds as a time in UTC. */
+    private static String text(long timestamp) {
+        return TIME.format(Instant.EPOCH.plus(timestamp, ChronoUnit.MICROS));
     }
 }

@@ -2,9 +2,7 @@ package dev.penstock.cassandra;
 
 import java.nio.ByteBuffer;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.Map;
-import java.util.Set;
 
 import org.apache.cassandra.cql3.ColumnIdentifier;
 import org.apache.cassandra.db.marshal.AbstractType;
@@ -43,7 +41,7 @@ public final class LogSchemaChange {
     public static KeyspaceMetadata complete(KeyspaceMetadata before, KeyspaceMetadata after, String table,
                                             CdcOptions options) {
         LogSchemaChange change = new LogSchemaChange(before, after);
-        before.tables.forEach(change::guard);
+        before.tables.forEach(change::refuseDrop);
         if (options != null)
             change.setOptions(table, options);
         before.tables.forEach(change::dropLog);
@@ -51,35 +49,39 @@ public final class LogSchemaChange {
         return after.withSwapped(change.tables);
     }
 
-    /** Refuses what users may not do to a log. */
-    private void guard(TableMetadata old) {
-        TableMetadata now = after.tables.getNullable(old.name);
-        if (!LogSchema.isLog(old))
-            return;
-        TableMetadata base = after.tables.getNullable(LogSchema.baseName(old.name));
-        boolean attached = base != null && CdcOptions.isEnabled(base);
-        if (now == null && attached)
-            throw new UnauthorizedException(String.format("Cannot DROP cdc log table %s.%s", old.keyspace, old.name));
-        if (now != null && !names(now).equals(names(old)))
-            throw new InvalidRequestException(refusal(old, now, attached));
+    /** Refuses a change of the columns of a log, before the node looks whether it has such columns. */
+    public static void refuseColumns(KeyspaceMetadata keyspace, String table, boolean renames) {
+        TableMetadata log = keyspace.tables.getNullable(table);
+        if (log != null && LogSchema.isLog(log))
+            throw new InvalidRequestException(isAttached(keyspace.tables, log) ? attachedText(renames)
+                                                                              : detachedText(renames));
     }
 
-    private static Set<ColumnIdentifier> names(TableMetadata table) {
-        Set<ColumnIdentifier> names = new HashSet<>();
-        table.columns().forEach(column -> names.add(column.name));
-        return names;
+    private static boolean isAttached(Tables tables, TableMetadata log) {
+        TableMetadata base = tables.getNullable(LogSchema.baseName(log.name));
+        return base != null && CdcOptions.isEnabled(base);
     }
 
-    private static String refusal(TableMetadata old, TableMetadata now, boolean attached) {
-        boolean renames = names(old).size() == names(now).size();
-        String what = renames ? "Cannot rename a column of a CDC log table."
-                              : "You cannot modify the set of columns of a CDC log table directly.";
-        if (!attached)
-            return what + " Although the base table has deactivated CDC, this table will continue being a CDC log"
-                   + " table until it is dropped. If you want to modify the columns in it, you can only do that by"
-                   + " reenabling CDC on the base table, which will reattach this log table. Then you will be able to"
-                   + " modify the columns in the base table, and that will have effect on the log table too.";
-        return renames ? what : what + " Modify the base table instead.";
+    private static String attachedText(boolean renames) {
+        return renames ? "Cannot rename a column of a CDC log table."
+                       : "You cannot modify the set of columns of a CDC log table directly."
+                         + " Modify the base table instead.";
+    }
+
+    private static String detachedText(boolean renames) {
+        return renames ? "You cannot rename a column of a CDC log table. Although the base table has deactivated CDC,"
+                         + " this table will continue being a CDC log table until it is dropped."
+                       : "You cannot modify the set of columns of a CDC log table directly. Although the base table"
+                         + " has deactivated CDC, this table will continue being a CDC log table until it is dropped."
+                         + " If you want to modify the columns in it, you can only do that by reenabling CDC on the"
+                         + " base table, which will reattach this log table. Then you will be able to modify the"
+                         + " columns in the base table, and that will have effect on the log table too. Modifying the"
+                         + " columns of a CDC log table directly is never allowed.";
+    }
+
+    private void refuseDrop(TableMetadata old) {
+        if (LogSchema.isLog(old) && !after.hasTable(old.name) && isAttached(after.tables, old))
+            throw new UnauthorizedException("Cannot DROP cdc log table " + old.name);
     }
 
     private void setOptions(String name, CdcOptions options) {
@@ -87,8 +89,9 @@ public final class LogSchemaChange {
         if (table == null)
             return;
         if (LogSchema.isLog(table))
-            throw new InvalidRequestException("Cannot enable CDC on " + table
-                                              + ": it is a CDC log, and nested logs are not allowed");
+            throw new InvalidRequestException(String.format(
+                "Cannot create a CDC log for a table %s.%s, because creating nested CDC logs is not allowed",
+                table.keyspace, table.name));
         if (options.enabled && table.isCounter())
             throw new InvalidRequestException(String.format(
                 "Cannot create CDC log for table %s.%s. Counter support not implemented", table.keyspace, table.name));
@@ -121,8 +124,8 @@ public final class LogSchemaChange {
             tables = tables.withSwapped(follow(base, log));
         else
             throw new InvalidRequestException(String.format(
-                "Cannot create CDC log table for table %s because a table of name %s already exists",
-                base.name, log.name));
+                "Cannot create CDC log table for table %s.%s because a table of name %s.%s already exists",
+                base.keyspace, base.name, log.keyspace, log.name));
     }
 
     private static TableMetadata follow(TableMetadata base, TableMetadata log) {

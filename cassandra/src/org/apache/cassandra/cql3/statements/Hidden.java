@@ -90,6 +90,15 @@ public final class Hidden {
         }
     }
 
+    public static void set(Field field, Object owner, Object value) {
+        try {
+            field.set(owner, value);
+        }
+        catch (IllegalAccessException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
     private static Object call(Method method, Object owner, Object... arguments) {
         try {
             return method.invoke(owner, arguments);

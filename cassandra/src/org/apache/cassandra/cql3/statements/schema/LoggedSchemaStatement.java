@@ -27,6 +27,9 @@ public final class LoggedSchemaStatement extends AlterSchemaStatement {
     private static final Field ALTER_ATTRIBUTES = Hidden.field(alterOptions(), "attrs");
     private static final Field CREATE_VIEW_ATTRIBUTES = Hidden.field(CreateViewStatement.class, "attrs");
     private static final Field CREATE_VIEW_BASE = Hidden.field(CreateViewStatement.class, "tableName");
+    private static final String RENAMING = "RenameColumns";
+    /** Classes of ALTER TABLE, which are private. */
+    private static final Set<String> COLUMN_CHANGES = Set.of("AddColumns", "DropColumns", "AlterColumn", RENAMING);
     private static final Field ALTER_VIEW_ATTRIBUTES = Hidden.field(AlterViewStatement.class, "attrs");
 
     private final AlterSchemaStatement statement;
@@ -91,9 +94,9 @@ public final class LoggedSchemaStatement extends AlterSchemaStatement {
 
     private CdcOptions validOptions() {
         CdcOptions valid = CdcOptions.parse(given);
-        if (valid.enabled && (statement instanceof CreateViewStatement || statement instanceof AlterViewStatement))
+        if (statement instanceof CreateViewStatement || statement instanceof AlterViewStatement)
             throw ire("Cannot enable CDC for a materialized view");
-        if (statement instanceof AlterTableStatement && !given.containsKey("enabled"))
+        if (statement instanceof AlterTableStatement && given.keySet().stream().noneMatch("enabled"::equalsIgnoreCase))
             throw ire("Altering CDC options requires specifying \"enabled\" flag");
         return valid;
     }
@@ -106,8 +109,10 @@ public final class LoggedSchemaStatement extends AlterSchemaStatement {
 
     @Override
     public Keyspaces apply(Keyspaces schema) {
-        Keyspaces changed = statement.apply(schema);
         KeyspaceMetadata before = schema.getNullable(keyspaceName);
+        if (before != null && COLUMN_CHANGES.contains(statement.getClass().getSimpleName()))
+            LogSchemaChange.refuseColumns(before, table(), statement.getClass().getSimpleName().equals(RENAMING));
+        Keyspaces changed = statement.apply(schema);
         KeyspaceMetadata after = changed.getNullable(keyspaceName);
         if (before == null || isRepeatedCreate(before))
             return changed;

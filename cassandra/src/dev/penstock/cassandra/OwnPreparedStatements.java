@@ -15,11 +15,11 @@ import org.apache.cassandra.transport.messages.ResultMessage;
 import org.apache.cassandra.utils.MD5Digest;
 
 /**
- * Prepared statements with {@code cdc = {...}}. The node checks the options of a table when it prepares a statement and
- * takes a map for an error, so these are prepared and kept here. A client whose statement was forgotten prepares it
- * again.
+ * Prepared statements that the node cannot prepare, which are kept here: those with {@code cdc = {...}}, whose map the
+ * node takes for an error, and SELECTs from tables that only ScyllaDB has. A client whose statement was forgotten
+ * prepares it again.
  */
-final class PreparedSchemaStatements {
+final class OwnPreparedStatements {
     private static final int KEPT = 1000;
 
     private final Cache<MD5Digest, QueryHandler.Prepared> prepared = Caffeine.newBuilder().maximumSize(KEPT).build();
@@ -30,6 +30,11 @@ final class PreparedSchemaStatements {
 
     /** The prepared statement, or null if it is one that the node can prepare. */
     ResultMessage.Prepared prepare(String query, ClientState client) {
+        CQLStatement select = ScyllaTables.select(query, client);
+        return select != null ? keep(query, select, client.getRawKeyspace()) : prepareSchema(query, client);
+    }
+
+    private ResultMessage.Prepared prepareSchema(String query, ClientState client) {
         if (!query.contains("cdc") && !query.contains("CDC"))
             return null;
         CQLStatement.Raw raw = QueryProcessor.parseStatement(query);
