@@ -51,12 +51,15 @@ def test_every_option_has_its_place_whatever_the_case_of_its_name() -> None:
         "tls": "True",
         "verify_hostname": "false",
         "WRITE_TIMES": "TRUE",
+        "signals": "signals.json",
+        "chunk_rows": "9",
+        "whole_rows": "false",
     }
     made = settings(given)
     # Packed changes have no columns that may have a problem.
     assert {name.lower() for name in given} | {"rows", "packed"} == set(KNOWN)
     assert (made.name, made.images.before, made.images.after, made.latency) == ("orders", "full", "full", "low")
-    assert made.write_times
+    assert (made.write_times, made.whole_rows, made.signals, made.chunk_rows) == (True, False, "signals.json", 9)
     assert (made.bad_values, made.lossy, made.max_rows, made.partitions, made.page_size) == ("problem", True, 7, 3, 11)
     assert (made.confidence, made.max_time, made.patience) == (
         *(timedelta(seconds=5), timedelta(minutes=10), timedelta(hours=1)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -146,12 +147,9 @@ def replay(rows: list[Row]) -> dict[tuple[int, int | None], dict[str, int | None
     return {key: {c: v for c, v in values.items() if v is not None and c not in "pc"} for key, values in state.items()}
 
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize(("images", "latency"), [("full", "safe"), ("none", "low")])
-def test_a_snapshot_under_writes_leads_to_the_table_as_it_is(
-    cql: Any, table: Any, read: Any, tmp_path: Path, images: str, latency: str
-) -> None:
-    name = table("p int, c int, s int static, v int, w int, PRIMARY KEY (p, c)")
+def filled(cql: Any, table: Any) -> str:
+    """A table with `PARTITIONS` of `ROWS` rows that the log does not have."""
+    name: str = table("p int, c int, s int static, v int, w int, PRIMARY KEY (p, c)")
     fill = cql.prepare(f"INSERT INTO {name} (p, c, s, v, w) VALUES (?, ?, 1, 1, 1)")
     # Rows that are written without a log are not changes, even if they are very recent.
     cql.execute(f"ALTER TABLE {name} WITH cdc = {{'enabled': false}}")
@@ -159,6 +157,25 @@ def test_a_snapshot_under_writes_leads_to_the_table_as_it_is(
         for c in range(ROWS):
             cql.execute(fill, (p, c))
     cql.execute(f"ALTER TABLE {name} WITH cdc = {{'enabled': true, 'preimage': 'full', 'postimage': true}}")
+    return name
+
+
+def assert_ends_as_the_table(cql: Any, name: str, rows: list[Row]) -> None:
+    """The state after these events is that of the table."""
+    table_rows = list(cql.execute(f"SELECT p, c, s, v, w FROM {name}"))
+    expected = {(p, c): {"v": v, "w": w} for p, c, _, v, w in table_rows if c is not None}
+    expected |= {(p, None): {"s": s} for p, _, s, _, _ in table_rows if s is not None}
+    assert {key: values for key, values in replay(rows).items() if values} == {
+        key: values for key, columns in expected.items() if (values := {c: v for c, v in columns.items() if v})
+    }
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(("images", "latency"), [("full", "safe"), ("none", "low")])
+def test_a_snapshot_under_writes_leads_to_the_table_as_it_is(
+    cql: Any, table: Any, read: Any, tmp_path: Path, images: str, latency: str
+) -> None:
+    name = filled(cql, table)
     options = {"start": "snapshot", "images": images, "max_rows": 250, "page_size": 40, "latency": latency}
     first, second, third = Sink(fail_at=1), Sink(), Sink()
     with writers(cql, name):
@@ -171,9 +188,36 @@ def test_a_snapshot_under_writes_leads_to_the_table_as_it_is(
     keys = {(row.key.p, row.key.c) for row in snapshot}
     assert len(keys) == len(snapshot)
     assert {(p, c) for p in range(PARTITIONS // 2, PARTITIONS) for c in [None, *range(ROWS)]} <= keys
-    table_rows = list(cql.execute(f"SELECT p, c, s, v, w FROM {name}"))
-    expected = {(p, c): {"v": v, "w": w} for p, c, _, v, w in table_rows if c is not None}
-    expected |= {(p, None): {"s": s} for p, _, s, _, _ in table_rows if s is not None}
-    assert {key: values for key, values in replay(rows).items() if values} == {
-        key: values for key, columns in expected.items() if (values := {c: v for c, v in columns.items() if v})
-    }
+    assert_ends_as_the_table(cql, name, rows)
+
+
+def ask(file: Path, *signals: tuple[str, dict[str, str]]) -> None:
+    """Write signals for a query; each is a type, and the filters by table."""
+    listed = [{"number": i, "id": f"id {i}", "type": one[0], "tables": one[1]} for i, one in enumerate(signals, 1)]
+    file.write_text(json.dumps({"signals": listed}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("images", "latency"), [("full", "safe"), ("none", "low")])
+def test_an_ad_hoc_snapshot_under_writes_leads_to_the_table_as_it_is(
+    cql: Any, table: Any, read: Any, tmp_path: Path, images: str, latency: str
+) -> None:
+    name, file = filled(cql, table), tmp_path / "signals"
+    options = {"images": images, "latency": latency, "signals": str(file), "chunk_rows": 150, "page_size": 40}
+    first, second, third, fourth = Sink(), Sink(fail_at=3), Sink(), Sink()
+    with writers(cql, name):
+        run(read(name, confidence=SECOND, **options), first, tmp_path / "query")
+        ask(file, ("execute-snapshot", {name: "", "ks.other": ""}), ("pause-snapshot", {"ks.other": ""}))
+        with pytest.raises(StreamingQueryException, match="the sink broke"):
+            run(read(name, confidence=SECOND, **options), second, tmp_path / "query")
+        run(read(name, confidence=SECOND, **options), third, tmp_path / "query")
+    run(read(name, **options), fourth, tmp_path / "query")
+    assert {row.op for row in first.rows} <= {"c", "u", "d"}
+    rows = [*first.rows, *second.rows, *third.rows, *fourth.rows]
+    snapshot = [row for row in rows if row.op == "r"]
+    keys = {(row.key.p, row.key.c) for row in snapshot}
+    assert len(keys) == len(snapshot) and {row.operation for row in snapshot} == {0}
+    assert {(p, c) for p in range(PARTITIONS // 2, PARTITIONS) for c in [None, *range(ROWS)]} <= keys
+    # Chunks and batches of the log take turns.
+    assert any(row.op == "r" for row in third.rows) and sum(map(bool, third.batches.values())) > 2
+    assert_ends_as_the_table(cql, name, rows)

@@ -32,6 +32,9 @@ class CdcOptions(AccessOptions, total=False):
     patience: Duration
     write_times: bool
     packed: bool
+    signals: str
+    chunk_rows: int
+    whole_rows: bool
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ class CdcSettings:
     cell null and describes it in the column `problem`.
     write_times: give also when each value was written, and when it expires.
     packed: all columns in one, as `replicate.sink` can take them: for queries that use no column.
+    whole_rows: whether those who get the changes get all columns of `after`; if not, a snapshot sends a row that
+    changed while it was read, without the columns that its change brings.
+    signals, chunk_rows: a file that asks for ad-hoc snapshots (see `ad_hoc`), and about how many rows of one are read
+    between two batches of the log.
     """
 
     access: Access
@@ -70,6 +77,9 @@ class CdcSettings:
     bad_values: str = "stop"
     write_times: bool = False
     packed: bool = False
+    whole_rows: bool = True
+    signals: str = ""
+    chunk_rows: int = 20_000
 
     def start_micros(self) -> int | None:
         """The start time in microseconds since 1970; None for "earliest"."""
@@ -83,10 +93,10 @@ class CdcSettings:
 _REQUIRED = ("table", "hosts")
 _TEXTS = ("user", "password", "local_dc", "consistency", "ca", "certificate", "key")
 _FLAGS = ("tls", "verify_hostname")
-_LOSS, _TIMES, _PACKED = "failondataloss", "write_times", "packed"
+_LOSS, _TIMES, _PACKED, _WHOLE = "failondataloss", "write_times", "packed", "whole_rows"
 _DURATIONS = ("confidence", "max_time", "patience")
-_COUNTS = ("max_rows", "partitions", "page_size")
-_OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", _LOSS, _TIMES, _PACKED)
+_COUNTS = ("max_rows", "partitions", "page_size", "chunk_rows")
+_OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", "signals", _LOSS, _TIMES, _PACKED, _WHOLE)
 KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
 
 
@@ -105,10 +115,10 @@ def settings(options: Mapping[str, str]) -> CdcSettings:
             raise PenstockError(f"the change log source needs the option {key!r}", next=_EXAMPLE)
     made: dict[str, object] = {key: duration(given[key], name=key) for key in _DURATIONS if key in given}
     made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
-    made |= {key: given[key] for key in ("start", "rows", "latency", "bad_values") if key in given}
+    made |= {key: given[key] for key in ("start", "rows", "latency", "bad_values", "signals") if key in given}
     made["lossy"] = _one_of(_LOSS, given.get(_LOSS, "true").lower(), ("true", "false")) == "false"
-    for key in (_TIMES, _PACKED):
-        made[key] = _one_of(key, given.get(key, "false").lower(), ("true", "false")) == "true"
+    for key, default in ((_TIMES, "false"), (_PACKED, "false"), (_WHOLE, "true")):
+        made[key] = _one_of(key, given.get(key, default).lower(), ("true", "false")) == "true"
     reach: dict[str, Any] = {key: given[key] for key in _TEXTS if key in given}
     reach |= {key: _one_of(key, given[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in given}
     access = Access(given["hosts"], **reach)

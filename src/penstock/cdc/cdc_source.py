@@ -8,6 +8,7 @@ are in one stream, so changes of one primary key keep their order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from penstock.cdc.ad_hoc import AdHoc, Requests, filter_problem
 from penstock.cdc.cdc_options import IMAGES, BadValues, CdcOptions, CdcSettings, Image, option_text, settings
 from penstock.cdc.cdc_resume import CdcResume
 from penstock.cdc.cdc_tables import frame_schema, layout, log_schema
@@ -33,6 +35,7 @@ from penstock.packed_rows import packed, packed_schema, rows_schema
 from penstock.plans import parallelism
 from penstock.schema import CqlTable
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -82,6 +85,8 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, chosen: CdcSettings, table: CqlTable, schema: StructType) -> None:
         self.settings, self.table, self.schema = chosen, table, schema
         self.target: int | None = None
+        self.requests = Requests(chosen.signals) if chosen.signals else None
+        self.chunk_next = False
 
     @cached_property
     def planner(self) -> Planner:
@@ -103,9 +108,27 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.resume.offset(self._plan(self.planner.first))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        ad_hoc = replace(AdHoc.of(start), chunk=None)
         if moved := self._plan(lambda: self.resume.moved(start)):
-            return moved
+            return moved | ad_hoc.offset()
         at = Position.of(start)
+        if at.planned and (taken := self._signalled(ad_hoc)) != ad_hoc:
+            # An empty batch, whose offset has the signals.
+            return self.resume.offset(at) | taken.offset()
+        if at.planned and ad_hoc.runs and at.snapshot is None and self.chunk_next:
+            self.chunk_next = False
+            return self._chunk(at, ad_hoc)
+        end = self._next(start, at, limit, wait=not ad_hoc.runs)
+        if end is None:
+            return self._chunk(at, ad_hoc) if at.planned and ad_hoc.runs else start
+        self.chunk_next = True
+        return end | ad_hoc.offset()
+
+    def _next(self, start: dict[str, Any], at: Position, limit: ReadLimit, *, wait: bool) -> dict[str, Any] | None:
+        """Where the next batch of the log, or of the first snapshot, ends; None if there is nothing to read.
+
+        With `wait` and low latency it waits a moment for something to read.
+        """
         if not at.planned and self.settings.start == "latest":
             # An empty batch fixes the start: after a failed first batch, "latest" would be later and skip its rows.
             return self.resume.offset(replace(at, planned=now_micros()))
@@ -120,9 +143,33 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             until = self._plan(lambda: self.fresh.next(at, target, most))
             idle = self.target is None and until == at
-        if idle:
+        if idle and wait:
             self.fresh.pause()
-        return start if idle or until == at else self.resume.offset(until)
+        return None if idle or until == at else self.resume.offset(until)
+
+    def _signalled(self, ad_hoc: AdHoc) -> AdHoc:
+        """The ad-hoc snapshots after the signals that have come."""
+        for signal in self.requests.after(ad_hoc.seen) if self.requests else ():
+            ad_hoc = ad_hoc.taken(signal, self.settings.table)
+        return ad_hoc
+
+    def _chunk(self, at: Position, ad_hoc: AdHoc) -> dict[str, Any]:
+        """The end of a batch that reads a chunk of the first ad-hoc snapshot, and nothing of the log."""
+        wanted = ad_hoc.queue[0]
+        session = self.planner.generations.session
+        problem = wanted.filter and self._plan(lambda: filter_problem(session, self.table, wanted.filter))
+        if problem:
+            log.warning(
+                "%s: gave up the snapshot of signal %s, because the database refuses its filter %s: %s",
+                self.settings.name,
+                wanted.id,
+                wanted.filter,
+                problem,
+            )
+            return self.resume.offset(at) | ad_hoc.without_first().offset()
+        most = self.settings.chunk_rows
+        reached = self._plan(lambda: self.snapshot.next(replace(at, snapshot=ad_hoc.token), most))
+        return self.resume.offset(at) | ad_hoc.read(reached.snapshot, reached.planned).offset()
 
     def _newest(self) -> int:
         """The last microsecond that can be read now."""
@@ -139,10 +186,14 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = self._newest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, until = Position.of(start), Position.of(end)
+        begin, until, chunk = Position.of(start), Position.of(end), AdHoc.of(end).chunk
+        if begin == until and chunk is None:
+            return []
         # A batch that runs again is not planned by latestOffset, so the check is here too.
         if not self._plan(lambda: self.resume.check(start, end)):
             return []
+        if chunk is not None:
+            return [RangePartition(part) for part in self._plan(lambda: self.snapshot.chunk(chunk, until))]
         if begin.snapshot is not None:
             return [RangePartition(part) for part in self._plan(lambda: self.snapshot.ranges(begin, until))]
         return [SpanPartition(spans) for spans in self._plan(lambda: self.fresh.spans(begin, until))]

@@ -174,13 +174,18 @@ class Span:
 
 @dataclass(frozen=True)
 class TokenRange:
-    """Rows with a token in (after, until], the streams of their changes, and the start `low` of these changes."""
+    """Rows with a token in (after, until], the streams of their changes, and the start `low` of these changes.
+
+    A range of an ad-hoc snapshot has the time `ts` of its rows (microseconds), and the condition `filter` for them.
+    """
 
     after: int
     until: int
     streams: tuple[bytes, ...]
     low: int
     planned: int
+    ts: int | None = None
+    filter: str = ""
 
 
 class Generations:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructType
 
+from penstock.cdc.ad_hoc import condition
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
 from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
@@ -27,12 +28,14 @@ from penstock.cdc.row_pairing import row_hashes
 from penstock.cdc.whole_lists import WholeLists
 from penstock.database import Page
 from penstock.database.columns import decode
-from penstock.database.table_catalog import base_name, token_of_key
+from penstock.database.table_catalog import base_name
 from penstock.database.write_times import timed_columns
 from penstock.native import Array
 from penstock.schema import Column, CqlTable, CqlType, log_value_type, spark_type
 
 HELD_ROWS = 20_000
+AD_HOC = 0
+"""The operation of a row of an ad-hoc snapshot; the log has it for preimages, which are no changes."""
 AHEAD = 3_600_000_000
 """Microseconds beyond the current time up to which the log is read, because writers' clocks may run ahead."""
 
@@ -67,8 +70,7 @@ def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: T
     """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
     timed = timed_columns(chosen.access, table, chosen.patience) if chosen.write_times else frozenset()
     build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed)
-    key = token_of_key(table)
-    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {key} > ? AND {key} <= ?"
+    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {condition(table, part.filter)}"
     pages = pages_of_table(chosen, text, (part.after, part.until))
     if chosen.write_times:
         # Each value has the time of its write: whoever applies the changes needs no order among them.
@@ -94,7 +96,7 @@ class Changed:
 
 def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Changed:
     """The keys that the log of the range holds since its low watermark."""
-    whole = chosen.images.after != "none"
+    whole = chosen.images.after != "none" and chosen.whole_rows
     keys = (*table.partition_key, *table.clustering_key)
     names, kinds = ["cdc$operation", *(c.name for c in keys)], [CqlType("tinyint"), *(c.type for c in keys)]
     masked = [] if whole else [c for c in table.values if not c.type.multi_cell]
@@ -238,7 +240,12 @@ class _Rows(FrameColumns):
     def column_deleted(self, t: pa.DataType) -> pa.Array:
         return names_where([], np.empty((len(self.rows), 0), np.bool_), t)
 
+    def column_operation(self, t: pa.DataType) -> pa.Array:
+        return self._null(t) if self.part.ts is None else pa.repeat(pa.scalar(AD_HOC, t), len(self.rows))
+
     def column_ts(self, t: pa.DataType) -> pa.Array:
+        if self.part.ts is not None:
+            return pa.repeat(self.part.ts, len(self.rows)).view(t)
         # A row that leaves columns to its changes must be older than they are, and so must one that tells write times.
         older = self.masked | ("write_times" in self.schema.names)
         return pa.array(np.where(older, self.part.low, self.part.planned)).view(t)

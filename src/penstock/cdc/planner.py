@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
+from penstock.cdc.ad_hoc import Chunk
 from penstock.cdc.batch_sizing import Probe
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import find_table, log_name
@@ -273,7 +274,17 @@ class Snapshot:
         first = FIRST_TOKEN if begin.snapshot is None else begin.snapshot
         end = LAST_TOKEN if until.snapshot is None else until.snapshot
         # The end's time: the start of the first batch is in no checkpoint, and is later when that batch runs again.
-        low = until.time
+        return self._ranges(first, end, until.time, until)
+
+    def chunk(self, of: Chunk, at: Position) -> list[TokenRange]:
+        """The token ranges of the tasks that read a chunk of an ad-hoc snapshot, while the log was read up to `at`.
+
+        With low latency, changes up to `at.newest` were sent already, except for late ones, which may still come.
+        """
+        parts = self._ranges(of.after, of.until, at.newest, replace(at, planned=of.planned))
+        return [replace(part, ts=at.time, filter=of.filter) for part in parts]
+
+    def _ranges(self, first: int, end: int, low: int, until: Position) -> list[TokenRange]:
         size = -(-(end - first) // self.planner.tasks(until))
         found = []
         for after in range(first, end, size):

@@ -148,7 +148,7 @@ def _source(table: Layout, prefix: str) -> Column:
         F.lit("scylla").alias("connector"),
         F.lit(prefix).alias("name"),
         millis.alias("ts_ms"),
-        F.when(F.col("op") == "r", "true").otherwise("false").alias("snapshot"),
+        _of_snapshot().alias("snapshot"),
         F.lit(table.keyspace).alias("db"),
         F.lit(None).cast("string").alias("sequence"),
         F.unix_micros("ts").alias("ts_us"),
@@ -158,6 +158,12 @@ def _source(table: Layout, prefix: str) -> Column:
         F.lit(table.keyspace).alias("keyspace_name"),
         F.lit(table.table).alias("table_name"),
     )
+
+
+def _of_snapshot() -> Column:
+    """What Debezium says of the snapshot that an event is of; the rows of an ad-hoc snapshot have an operation."""
+    row = F.when(F.col("operation").isNull(), "true").otherwise("incremental")
+    return F.when(F.col("op") == "r", row).otherwise("false")
 
 
 # The primary key as headers of a record.

@@ -10,9 +10,10 @@ from penstock.connect.checks import check
 from penstock.connect.connector_store import PAUSED, STARTED, Kept
 from penstock.connect.connector_tasks import AnyTask, TaskMaker, awaited, changed
 from penstock.connect.heartbeat import Heartbeats
-from penstock.connect.offsets import KeptInFolder, Offsets, folder_of
+from penstock.connect.offsets import SIGNALS, KeptInFolder, Offsets, folder_of
 from penstock.connect.plugins import plugin_of
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
+from penstock.connect.signal_watch import SignalWatch
 from penstock.connect.sink.sink_offsets import SinkOffsets
 from penstock.connect.task import Setup
 from penstock.connect.world import World
@@ -35,6 +36,7 @@ class Connector:
         self.setup: Setup | None = None
         self.active: set[str] = set()
         self._heartbeats: Heartbeats | None = None
+        self._signals: SignalWatch | None = None
         self._stopping = threading.Event()
         self._starter: threading.Thread | None = None
         self._most_tasks = 0
@@ -66,6 +68,9 @@ class Connector:
         if self._heartbeats:
             self._heartbeats.stop()
             self._heartbeats = None
+        if self._signals:
+            self._signals.stop()
+            self._signals = None
         for task in self.tasks:
             task.ask_to_stop()
         for task in self.tasks:
@@ -124,6 +129,7 @@ class Connector:
             self.tasks = [self._run(task) for task in tasks]
             if self.tasks and self.setup:
                 self._heartbeats = Heartbeats(self._world.spark, self.setup, self.offsets.read_to)
+                self._signals = SignalWatch(self.setup, self.offsets.kept, self._tables)
         except Exception as error:
             self.trace = self._world.secrets.hide(trace_of(error))
             log.error("connector %s failed: %s", self.name, self.trace)
@@ -170,7 +176,11 @@ class Connector:
 
     def _maker(self) -> TaskMaker:
         world, checked = self._world, check(self.kept.config, self._world.provided, ask=False)
-        return TaskMaker(self.name, world.servers, checked, world.producer, self.offsets.kept.starts())
+        signals = str(self.folder / SIGNALS)
+        return TaskMaker(self.name, world.servers, checked, world.producer, self.offsets.kept.starts(), signals)
+
+    def _tables(self) -> list[str]:
+        return [part for one in self.tasks for part in one.task.parts]
 
     def _wait_for(self, what: str) -> str:
         self.waits_for = self._world.secrets.hide(what)

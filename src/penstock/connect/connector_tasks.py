@@ -39,13 +39,16 @@ class TaskMaker:
     producer: Mapping[str, str] = field(default_factory=dict)
     starts: Mapping[str, str] = field(default_factory=dict)
     """Start by table or topic, for those without a checkpoint."""
+    signals: str = ""
+    """The file of signals for the queries of a source."""
 
     @cached_property
     def setup(self) -> Setup | None:
         """What the tasks of a source share; None for a sink."""
         if plugin_of(self.checked.config).type == "sink":
             return None
-        return Setup(self.connector, self.servers, self.checked.values, self.checked.config, self.producer)
+        values, config = self.checked.values, self.checked.config
+        return Setup(self.connector, self.servers, values, config, self.producer, signals=self.signals)
 
     @property
     def every(self) -> float | None:

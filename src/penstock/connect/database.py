@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from penstock.cdc.ad_hoc import filter_problem
 from penstock.cdc.cdc_tables import expand, find_table
 from penstock.cdc.planner import require_readable
 from penstock.connect.keystores import pem_files
@@ -63,6 +64,19 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield TABLES, f"no table with a change log matches {', '.join(values[TABLES])}"
     for name in names:
         yield from _problems_of(session, name, values)
+
+
+def rows(values: Mapping[str, Any], query: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
+    """The rows of a SELECT; raises PenstockError if the database does not answer, and the driver's refusals."""
+    session = _session(values)
+    return _asked(lambda: list(session.execute(query, parameters)), "reading", ",".join(values[HOSTS]))
+
+
+def filter_refused(values: Mapping[str, Any], table: str, filter: str) -> str | None:
+    """What the database says against a condition of a table's rows, or None; raises PenstockError if it is away."""
+    session = _session(values)
+    described = _asked(lambda: find_table(session, table), "describing the table", table)
+    return _asked(lambda: filter_problem(session, described, filter), "checking a filter", table)
 
 
 def _session(values: Mapping[str, Any]) -> Any:

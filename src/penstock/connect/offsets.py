@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from penstock.checkpoint.checkpoint_folder import Local
 from penstock.database.table_catalog import split_name
 from penstock.serve.rest_errors import RestError
 
+SIGNALS, ASKED = "signals.json", ".signal"
+"""The file of signals for queries, and the end of the name of one that the REST API was given."""
 EXAMPLE = (
     '{"offsets": [{"partition": {"keyspace_name": "shop", "table_name": "orders"}, '
     '"offset": {"time": "2026-01-31T12:00:00Z"}}]}'
@@ -42,7 +45,22 @@ class KeptPositions(Protocol):
         """Let a query begin as if nothing had been read."""
 
     def forget_all(self) -> None:
-        """Remove all positions."""
+        """Remove all positions, and all signals."""
+
+    def signals(self) -> dict[str, Any] | None:
+        """The signals that not all queries have taken yet (see `signal_watch`); None before the first."""
+
+    def keep_signals(self, about: Mapping[str, Any]) -> None:
+        """Keep them, for the queries to read."""
+
+    def asked(self) -> dict[str, dict[str, Any]]:
+        """The signals that the REST API was given, by an id, oldest first."""
+
+    def ask(self, id: str, about: Mapping[str, Any]) -> None:
+        """Keep a signal of the REST API, until it is looked at."""
+
+    def forget_asked(self, id: str) -> None:
+        """It was looked at."""
 
 
 class KeptInFolder:
@@ -77,6 +95,29 @@ class KeptInFolder:
 
     def forget_all(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def signals(self) -> dict[str, Any] | None:
+        text = Local(self.folder).read(SIGNALS)
+        return None if text is None else _object(text)
+
+    def keep_signals(self, about: Mapping[str, Any]) -> None:
+        Local(self.folder).write(SIGNALS, json.dumps(about))
+
+    def asked(self) -> dict[str, dict[str, Any]]:
+        files = [path for path in self.folder.glob(f"*{ASKED}") if path.is_file()]
+        files.sort(key=lambda path: path.stat().st_mtime_ns)
+        return {path.name.removesuffix(ASKED): _object(path.read_text()) for path in files}
+
+    def ask(self, id: str, about: Mapping[str, Any]) -> None:
+        Local(self.folder).write(f"{id}{ASKED}", json.dumps(about))
+
+    def forget_asked(self, id: str) -> None:
+        (self.folder / f"{id}{ASKED}").unlink(missing_ok=True)
+
+
+def _object(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def folder_of(root: Path, connector: str) -> Path:

@@ -8,6 +8,8 @@ from functools import cache
 from penstock.codec.debezium import OPERATIONS, PLACES
 from penstock.connect.converters import CONVERTERS
 from penstock.connect.definition import Check, Property, aliases, at_least, full_name, of_file
+from penstock.database.table_catalog import split_name
+from penstock.errors import PenstockError
 
 CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 CLASS_NAMES = (CLASS, "ScyllaConnector", "Scylla")
@@ -45,6 +47,14 @@ def _tables(values: list[str]) -> str | None:
                 f"a name in double quotes, or a pattern with * and ?, but got invalid: {name}"
             )
     return None if values else "A table specification with at least one table is required"
+
+
+def _table(name: str) -> str | None:
+    try:
+        split_name(name)
+    except PenstockError:
+        return "Expected keyspace.table, each a name or a name in double quotes"
+    return None
 
 
 def _some_of(allowed: tuple[str, ...]) -> Check:
@@ -86,6 +96,8 @@ CHECKS: dict[str, Check] = {
     "prefix": _prefix,
     "delimiter": lambda value: None if value in (".", "-", "_") else "it must be one of . - _",
     "places": _some_of(PLACES),
+    "channels": _some_of(("source", "kafka", "file", "jmx", "in-process")),
+    "table": _table,
     "operations": _some_of((*OPERATIONS, "t", "none")),
 }
 

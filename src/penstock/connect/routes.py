@@ -164,6 +164,14 @@ def _forget_offsets(worker: Worker, ask: RestRequest) -> Answer:
     return 200, {"message": "The offsets for this connector have been reset successfully"}
 
 
+def _signal(worker: Worker, ask: RestRequest) -> Answer:
+    return 202, {"id": worker.signal(ask.name, as_object(ask.body))}
+
+
+def _snapshots(worker: Worker, ask: RestRequest) -> Answer:
+    return 200, {"snapshots": worker.snapshots(ask.name)}
+
+
 def _own(connector: ShownConnector, share: Mapping[str, str]) -> dict[str, str]:
     """What a task's configuration has instead of the connector's, unless that comes from a reference."""
     given = connector.kept.config
@@ -229,5 +237,6 @@ ROUTES: Routes = {
     "/connectors/{name}/tasks/{task}/restart": {"POST": _restart_task},
     "/connectors/{name}/topics": {"GET": _topics},
     "/connectors/{name}/topics/reset": {"PUT": _reset_topics},
+    "/connectors/{name}/signals": {"GET": _snapshots, "POST": _signal},
     "/connectors/{name}/offsets": {"GET": _offsets, "PATCH": _alter_offsets, "DELETE": _forget_offsets},
 }

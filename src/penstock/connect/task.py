@@ -40,6 +40,8 @@ class Setup:
     producer: Mapping[str, str] = field(default_factory=dict)
     routed: dict[str, str] = field(default_factory=dict)
     """The topic by table, once its query is built; without tables whose topics transforms choose record by record."""
+    signals: str = ""
+    """The file of signals for its queries; none for tasks that do not run."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -140,6 +142,7 @@ class Task:
             hosts=reached.hosts,
             name=f"{self.setup.connector}.{table}",
             images=read_images(values),
+            whole_rows=values["cdc.include.after"] != "only-updated",
             start=self.starts.get(table) or start(values),
             confidence=timedelta(milliseconds=values["scylla.confidence.window.size"]),
             consistency=values["scylla.consistency.level"],
@@ -147,6 +150,8 @@ class Task:
             latency=values["penstock.latency"],
             bad_values="problem" if values["errors.tolerance"] == "all" else "stop",
             write_times=values[TIMES],
+            signals=self.setup.signals,
+            chunk_rows=values["incremental.snapshot.chunk.size"],
             tls=reached.tls,
             verify_hostname=reached.verify_hostname,
             **{name: text for name, text in given.items() if text},

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from penstock.connect import database
 from penstock.connect.checks import Checked, check, require_bounded
 from penstock.connect.connector_store import STARTED, STOPPED, Kept
 from penstock.connect.offsets import Offsets
 from penstock.connect.plugins import Plugin, plugin_of
 from penstock.connect.secrets import restored
+from penstock.connect.signal_format import BadSignal, object_of, signal_of
+from penstock.connect.signal_watch import progress
 from penstock.connect.world import World
 from penstock.serve.rest_errors import RestError
 
 T = TypeVar("T")
+MOST_ASKED = 100
+"""Signals that wait until a connector looks at them."""
 Json = dict[str, Any]
 
 
@@ -165,6 +172,43 @@ class Worker(ABC):
                     f"This can be done for {name} with the PUT /connectors/{name}/stop endpoint"
                 )  # fmt: skip
             return act(connector)
+
+    def signal(self, name: str, about: Mapping[str, Any]) -> str:
+        """Give a signal to a running source connector; returns its id.
+
+        Raises RestError if the signal is wrong, or cannot be acted on now.
+        """
+        with self._changing():
+            connector = self._signalled(name)
+            if connector.kept.state != STARTED:
+                raise RestError(409, f"Connector {name} is {connector.kept.state}; resume it before it gets a signal")
+            if len(connector.offsets.kept.asked()) >= MOST_ASKED:
+                raise RestError(503, f"{MOST_ASKED} signals to connector {name} wait already; try again later")
+            id = str(about.get("id") or uuid.uuid4())
+            values = self.check(connector.kept.config).values
+            try:
+                object_of(json.dumps(about), "the body")
+                signal_of(
+                    {**about, "id": id},
+                    connector.sources(),
+                    lambda table, filter: database.filter_refused(values, table, filter),
+                    "",
+                )
+            except BadSignal as error:
+                raise RestError(400, str(error)) from error
+            connector.offsets.kept.ask(uuid.uuid4().hex, {**about, "id": id})
+            return id
+
+    def snapshots(self, name: str) -> list[Json]:
+        """The ad-hoc snapshots of a source connector that run or wait."""
+        connector = self._signalled(name)
+        return progress(connector.offsets.kept, sorted(connector.offsets.kept.begun()))
+
+    def _signalled(self, name: str) -> ShownConnector:
+        connector = self.get(name)
+        if connector.plugin.type != "source":
+            raise RestError(400, f"Connector {name} is a sink; signals are for source connectors")
+        return connector
 
     def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
         """Check a configuration; hidden values of an existing connector are taken from its configuration."""

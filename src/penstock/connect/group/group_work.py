@@ -27,7 +27,7 @@ from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
 from penstock.connect.group.owner import Owner
 from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
-from penstock.connect.offsets import Offsets
+from penstock.connect.offsets import SIGNALS, KeptInFolder
 from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.connect.world import World
 from penstock.errors import PenstockError
@@ -72,6 +72,8 @@ class Running:
     task: RunningTask | None = None
     trace: str = ""
     stopping: bool = False
+    signals: Mapping[str, Any] | None = None
+    """What its queries know of signals."""
 
     def ask_to_stop(self, *, now: bool = False) -> None:
         self.stopping = True
@@ -234,6 +236,8 @@ class SharedWork:
             self._give_up(share)
             if self._leads and self._wanted() != self._divided:
                 self._join_again()
+        for one in self.running.values():
+            self._give_signals(one)
         self._tell()
 
     def _restart(self, known: Mapping[str, Divided]) -> None:
@@ -315,10 +319,10 @@ class SharedWork:
     def _owner(self, name: str, of: Divided) -> Owner:
         anew = name in self._anew
         self._anew.discard(name)
-        read_to = Offsets(KeptInKafka(self._positions, name)).read_to
-        return Owner(name, lambda: self.maker(name, of), of, self._world, self._configs, read_to, anew=anew)
+        kept = KeptInKafka(self._positions, name)
+        return Owner(name, lambda: self.maker(name, of), of, self._world, self._configs, kept, anew=anew)
 
-    def maker(self, name: str, of: Divided) -> TaskMaker:
+    def maker(self, name: str, of: Divided, signals: str = "") -> TaskMaker:
         """Makes a connector's tasks; raises PenstockError for a configuration that is not valid any more."""
         world, kept = self._world, KeptInKafka(self._positions, name)
         checked = check(of.kept.config, world.provided, ask=False)
@@ -331,13 +335,14 @@ class SharedWork:
                 where=f"connector {name}",
                 next="change it, or run the connector on a worker without group.id",
             )
-        return TaskMaker(name, world.servers, checked, world.producer, kept.starts())
+        return TaskMaker(name, world.servers, checked, world.producer, kept.starts(), signals)
 
     def _begin(self, id: TaskId, of: Divided) -> Running:
         world, share = self._world, of.shares[id.number]
         one = Running(id, share, world.checkpoints / uuid.uuid4().hex)
         try:
-            made = self.maker(id.connector, of)
+            made = self.maker(id.connector, of, str(one.folder / SIGNALS))
+            self._give_signals(one)
             KeptInKafka(self._positions, id.connector).prepare(one.folder, set(share))
             observer = Observers(world.observer(), Positions(self._positions, id.connector))
             task = made.task(id.number, share)
@@ -350,6 +355,13 @@ class SharedWork:
             one.trace = world.secrets.hide(trace_of(error))
             log.error("task %s-%d failed: %s", id.connector, id.number, one.trace)
         return one
+
+    def _give_signals(self, one: Running) -> None:
+        """Copy the connector's signals for the queries of a task, if they have changed."""
+        known = KeptInKafka(self._positions, one.id.connector).signals()
+        if known is not one.signals and known is not None:
+            KeptInFolder(one.folder).keep_signals(known)
+        one.signals = known
 
     def _tell(self) -> None:
         for id, one in self.running.items():

@@ -2,6 +2,7 @@
 
 The key of a record is JSON, ["<connector>", {"reads": "<table or topic>"}]; the value is the end of the last finished
 batch as Spark's checkpoints have it, {"end": {...}}, or where a user lets it start, {"start": "..."}.
+Signals are kept beside them (see `signal_watch`), by names that no table has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Set
+import time
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from penstock.wire.errors import KafkaError
 from penstock.wire.producer.accumulator import RecordMetadata
 
 log = logging.getLogger(__name__)
+SIGNALS, ASKED = "signals", "signal "
+"""What no table is named like: the list of signals, and the beginning of one that the REST API was given."""
 Place = tuple[str, str]
 """A connector, and what one of its queries reads."""
 
@@ -70,6 +74,11 @@ class KafkaPositions:
                     error,
                 )
 
+    def one(self, place: Place) -> dict[str, Any]:
+        """What is kept of a place; empty if nothing is."""
+        with self._lock:
+            return self._known.get(place, {})
+
     def _seen(self, key: str, value: bytes | None, offset: int) -> None:
         try:
             name, about = json.loads(key)
@@ -114,6 +123,24 @@ class KeptInKafka:
         for part in self._positions.of(self._connector):
             self.forget(part)
 
+    def signals(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._positions.one((self._connector, SIGNALS)).get(SIGNALS)
+        return found
+
+    def keep_signals(self, about: Mapping[str, Any]) -> None:
+        self._positions.put((self._connector, SIGNALS), {SIGNALS: about})
+
+    def asked(self) -> dict[str, dict[str, Any]]:
+        found = self._positions.of(self._connector)
+        asked = [(one["at"], part, one[ASKED]) for part, one in found.items() if part.startswith(ASKED)]
+        return {part.removeprefix(ASKED): about for _, part, about in sorted(asked, key=lambda one: one[:2])}
+
+    def ask(self, id: str, about: Mapping[str, Any]) -> None:
+        self._positions.put((self._connector, f"{ASKED}{id}"), {ASKED: about, "at": time.time_ns()})
+
+    def forget_asked(self, id: str) -> None:
+        self._positions.put((self._connector, f"{ASKED}{id}"), None)
+
     def prepare(self, folder: Path, parts: Set[str]) -> None:
         """Make the checkpoints with which Spark's queries go on where others ended."""
         for part in parts:
@@ -123,6 +150,8 @@ class KeptInKafka:
     def adopt(self, folder: Path) -> list[str]:
         """Take over the positions that a worker without a group kept in a folder; returns of what."""
         local, known = KeptInFolder(folder), self._positions.of(self._connector)
+        if SIGNALS not in known and (signals := local.signals()):
+            self.keep_signals(signals)
         starts, taken = local.starts(), []
         for part in sorted(local.begun() | set(starts)):
             if part in known:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from penstock.connect.connector_store import STARTED
 from penstock.connect.connector_tasks import PAUSE, TaskMaker, awaited, changed
 from penstock.connect.group.compacted_topic import NotWritten
 from penstock.connect.group.group_configs import Divided, GroupConfigs
 from penstock.connect.heartbeat import Heartbeats
+from penstock.connect.offsets import KeptPositions, Offsets
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, trace_of
+from penstock.connect.signal_watch import SignalWatch
 from penstock.connect.world import World
 
 log = logging.getLogger(__name__)
@@ -27,13 +30,13 @@ class Owner:
         known: Divided,
         world: World,
         configs: GroupConfigs,
-        read_to: Callable[[], int | None],
+        kept: KeptPositions,
         *,
         anew: bool = False,
     ) -> None:
         self._name = name
         self.known, self._maker, self._world, self._configs = known, maker, world, configs
-        self._read_to, self._anew = read_to, anew or not known.is_divided
+        self._kept, self._anew = kept, anew or not known.is_divided
         self._shares = known.shares
         self.trace, self.waits_for = "", "its tasks"
         self._stopping = threading.Event()
@@ -72,12 +75,11 @@ class Owner:
     def _own(self, maker: TaskMaker) -> None:
         if self._anew:
             self._divide(maker, awaited(maker, self._stopping, self._wait_for))
-        beats = None if maker.setup is None else Heartbeats(self._world.spark, maker.setup, self._read_to)
-        try:
+        with ExitStack() as beside:
+            if setup := maker.setup:
+                beside.callback(Heartbeats(self._world.spark, setup, Offsets(self._kept).read_to).stop)
+                beside.callback(SignalWatch(setup, self._kept, self._tables).stop)
             self._follow(maker)
-        finally:
-            if beats:
-                beats.stop()
 
     def _follow(self, maker: TaskMaker) -> None:
         """Divide what matches anew whenever it changes, until this connector is stopped."""
@@ -93,6 +95,9 @@ class Owner:
             shares = maker.shares(sources)
             self._configs.divide(maker.connector, shares)
             self._shares, self._anew = shares, False
+
+    def _tables(self) -> list[str]:
+        return [part for share in self._shares for part in share]
 
     def _wait_for(self, what: str) -> str:
         self.waits_for = self._world.secrets.hide(what)

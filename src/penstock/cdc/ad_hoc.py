@@ -1,0 +1,164 @@
+"""Ad-hoc snapshots: rows that a running query reads again on request, in chunks between the batches of its log.
+
+A chunk is one token range. It is read after a batch that ended at the time E, and its rows are those as of E: the log
+of the range is read after the rows, and a row that changed since E is left to its change (`partition_read`), which a
+later batch brings. So a row is never older than what came before it, nor newer than what comes after it. This is the
+incremental snapshot of DBLog (Andreakis and Papapanagiotou, 2020); E is its low watermark.
+
+What is asked for comes from a file, {"signals": [...]}, each with a greater `number` than the one before. Which of them
+were taken, and how far a snapshot has come, is part of the query's offset: a query that starts again goes on there, and
+takes no signal twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
+from penstock.database.retrying import REFUSED
+from penstock.database.table_catalog import base_name, token_of_key
+from penstock.schema import CqlTable
+
+log = logging.getLogger(__name__)
+
+EXECUTE, STOP, PAUSE, RESUME = "execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot"
+"""Debezium's types of signals that concern snapshots."""
+MOST_QUEUED = 10
+"""Snapshots of one table that may wait; each reads the whole table."""
+KEY = "ad_hoc"
+"""The member of an offset."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A snapshot that the signal `id` asks for; `filter` is a condition of CQL that its rows fulfil."""
+
+    id: str
+    filter: str = ""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows with a token in (after, until], read since `planned` (microseconds)."""
+
+    after: int
+    until: int
+    planned: int
+    filter: str = ""
+
+
+@dataclass(frozen=True)
+class AdHoc:
+    """The snapshots of one table: the first in `queue` has been read up to `token`.
+
+    `seen` is the number of the last signal that was taken. `chunk` is what the batch that ends here reads; such a batch
+    reads nothing else.
+    """
+
+    seen: int = 0
+    queue: tuple[Wanted, ...] = ()
+    token: int = FIRST_TOKEN
+    paused: bool = False
+    chunk: Chunk | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a chunk can be read."""
+        return bool(self.queue) and not self.paused
+
+    def taken(self, signal: Mapping[str, Any], table: str) -> AdHoc:
+        """What a signal makes of it; signals of other tables change nothing."""
+        seen = replace(self, seen=signal["number"], chunk=None)
+        if table not in signal["tables"]:
+            return seen
+        if signal["type"] == EXECUTE:
+            wanted = Wanted(signal["id"], signal["tables"][table])
+            if len(self.queue) >= MOST_QUEUED:
+                log.warning(
+                    "%s: ignored the signal %s: %d snapshots of this table wait already", table, wanted.id, MOST_QUEUED
+                )
+                return seen
+            return replace(seen, queue=(*self.queue, wanted))
+        if signal["type"] == STOP:
+            return replace(seen, queue=(), token=FIRST_TOKEN, paused=False)
+        # As in Debezium, only a snapshot that runs can pause.
+        return replace(seen, paused=signal["type"] == PAUSE and bool(self.queue))
+
+    def read(self, until: int | None, planned: int) -> AdHoc:
+        """After one more chunk, up to this token, or up to the end of the table."""
+        first, *others = self.queue
+        chunk = Chunk(self.token, LAST_TOKEN if until is None else until, planned, first.filter)
+        if until is None:
+            return replace(self, queue=tuple(others), token=FIRST_TOKEN, chunk=chunk)
+        return replace(self, token=until, chunk=chunk)
+
+    def without_first(self) -> AdHoc:
+        """The first snapshot is given up."""
+        return replace(self, queue=self.queue[1:], token=FIRST_TOKEN)
+
+    def offset(self) -> dict[str, Any]:
+        """Its member of a Spark offset; none if there is nothing to keep."""
+        if self == AdHoc():
+            return {}
+        told: dict[str, Any] = {"signal": self.seen}
+        if self.queue:
+            told["snapshots"] = [{"id": one.id} | ({"filter": one.filter} if one.filter else {}) for one in self.queue]
+            told["token"] = self.token
+        if self.paused:
+            told["paused"] = True
+        if chunk := self.chunk:
+            told["chunk"] = [chunk.after, chunk.until, chunk.planned, chunk.filter]
+        return {KEY: told}
+
+    @classmethod
+    def of(cls, offset: Mapping[str, Any]) -> AdHoc:
+        """That of a Spark offset."""
+        told = offset.get(KEY)
+        if not told:
+            return cls()
+        queue = tuple(Wanted(one["id"], one.get("filter", "")) for one in told.get("snapshots", ()))
+        chunk = Chunk(*told["chunk"]) if "chunk" in told else None
+        return cls(int(told["signal"]), queue, int(told.get("token", FIRST_TOKEN)), bool(told.get("paused")), chunk)
+
+
+class Requests:
+    """The file of signals, which others write; read again when it has changed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._known: object = None
+        self._signals: list[Mapping[str, Any]] = []
+
+    def after(self, number: int) -> list[Mapping[str, Any]]:
+        """The signals with a greater number, in their order."""
+        try:
+            about = self._path.stat()
+            version = about.st_mtime_ns, about.st_size, about.st_ino
+            if version != self._known:
+                self._signals = json.loads(self._path.read_text())["signals"]
+                self._known = version
+        except FileNotFoundError:
+            return []
+        return [one for one in self._signals if one["number"] > number]
+
+
+def condition(table: CqlTable, filter: str) -> str:
+    """The condition of a SELECT of a token range, with the filter if there is one."""
+    key = token_of_key(table)
+    found = f"{key} > ? AND {key} <= ?"
+    return f"{found} AND {filter} ALLOW FILTERING" if filter else found
+
+
+def filter_problem(session: Any, table: CqlTable, filter: str) -> str | None:
+    """What the database says against a filter, or None; raises what the driver raises if it does not answer."""
+    key = token_of_key(table)
+    try:
+        made = session.prepare(f"SELECT {key} FROM {base_name(table)} WHERE {condition(table, filter)}")
+    except REFUSED as error:
+        return str(error)
+    return None if len(made.column_metadata) == 2 else "it has a ? without a value"

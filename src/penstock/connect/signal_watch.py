@@ -1,0 +1,219 @@
+"""Looks for signals to a running source connector, and passes them to its queries.
+
+Signals are taken from the REST API, a topic and a table, checked, and kept in a list, with the cursors of the channels
+in the same record: so each is taken once, also if the worker is killed in between. The queries read the list from a
+file (`cdc.ad_hoc`), and each keeps in its own position which signals it has taken. What all have taken leaves the list.
+A signal that cannot be acted on is told in the log, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.cdc.ad_hoc import AdHoc
+from penstock.cdc.generations import FIRST_TOKEN
+from penstock.connect import database
+from penstock.connect.offsets import KeptPositions
+from penstock.connect.signal_channels import Arrived, Channel, SignalTable, SignalTopic
+from penstock.connect.signal_format import LOG, BadSignal, Signal, signal_of
+from penstock.connect.task import Setup
+from penstock.errors import PenstockError, first_line
+
+log = logging.getLogger(__name__)
+
+LOOK = 0.5
+"""Seconds between two looks for what the REST API was given."""
+MOST_KEPT = 64 << 10
+"""Bytes of signals that queries have not taken yet; beyond, further ones wait where they are."""
+PREFIX = "signal.consumer."
+CHANNELS = ("source", "kafka")
+ELSEWHERE = ("file", "jmx", "in-process")
+"""Debezium's other channels, which are not here."""
+
+
+def channels(setup: Setup) -> list[Channel]:
+    """The channels that a configuration enables."""
+    values, found = setup.values, list[Channel]()
+    enabled = values["signal.enabled.channels"]
+    if table := values["signal.data.collection"] if "source" in enabled else None:
+        found.append(SignalTable(values, table))
+    if "kafka" in enabled:
+        servers = values["signal.kafka.bootstrap.servers"] or setup.servers
+        topic = values["signal.kafka.topic"] or f"{values['topic.prefix']}-signal"
+        own = {name.removeprefix(PREFIX): text for name, text in setup.config.items() if name.startswith(PREFIX)}
+        found.append(SignalTopic(servers, topic, values["topic.prefix"], {**setup.producer, **own}))
+    return found
+
+
+class SignalList:
+    """The signals that not all queries have taken yet, and the cursors of the channels, as they are kept."""
+
+    def __init__(self, kept: KeptPositions) -> None:
+        self._kept = kept
+        about = kept.signals() or {}
+        self.signals: list[dict[str, Any]] = list(about.get("signals", ()))
+        self.cursors: dict[str, Any] = dict(about.get("cursors", {}))
+        self._stored = self._text()
+
+    @property
+    def is_full(self) -> bool:
+        return len(json.dumps(self.signals)) > MOST_KEPT
+
+    def add(self, signal: Signal, ask: str) -> None:
+        """Add a signal, from the request `ask` of the REST API if that is not ""."""
+        if ask and any(one.get("ask") == ask for one in self.signals):
+            return
+        # Also greater than all numbers before the list was lost or begun anew.
+        number = max(time.time_ns() // 1000, *(one["number"] + 1 for one in self.signals), 0)
+        made = {"number": number, "id": signal.id, "type": signal.type, "tables": dict(signal.tables)}
+        self.signals.append(made | ({"ask": ask} if ask else {}))
+
+    def forget_taken(self, seen: Mapping[str, int]) -> None:
+        """Remove the signals that each of these tables has taken, by the number of the last one it has."""
+        self.signals = [
+            one
+            for one in self.signals
+            if any(seen.get(table, one["number"]) < one["number"] for table in one["tables"])
+        ]
+
+    def store(self) -> None:
+        """Keep it, if it has changed; raises PenstockError."""
+        if (text := self._text()) != self._stored:
+            self._kept.keep_signals(json.loads(text))
+            self._stored = text
+
+    def _text(self) -> str:
+        return json.dumps({"signals": self.signals, "cursors": self.cursors})
+
+
+class SignalWatch:
+    """A thread that looks for signals until `stop`; `tables` gives what the connector reads now."""
+
+    def __init__(self, setup: Setup, kept: KeptPositions, tables: Callable[[], Sequence[str]]) -> None:
+        self._setup, self._kept, self._tables = setup, kept, tables
+        self._every = setup.values["signal.poll.interval.ms"] / 1000
+        self._said: dict[str, str] = {}
+        self._running: dict[str, str] = {}
+        self._looked = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"{setup.connector}-signals", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        listed, found, due = None, channels(self._setup), 0.0
+        if other := [one for one in self._setup.values["signal.enabled.channels"] if one in ELSEWHERE]:
+            log.warning("connector %s: no signals come from %s here", self._setup.connector, ", ".join(other))
+        while not self._stop.is_set():
+            try:
+                listed = listed or SignalList(self._kept)
+                self._take_asked(listed)
+                if time.monotonic() >= due:
+                    due = time.monotonic() + self._every
+                    for channel in found:
+                        self._take(listed, channel)
+                self._forget_taken(listed)
+            except Exception as error:
+                # What was not kept is read again.
+                listed = None
+                self._say("", f"signals are looked for again: {_text(error)}")
+            else:
+                self._said.pop("", None)
+            self._stop.wait(LOOK)
+
+    def _take_asked(self, listed: SignalList) -> None:
+        for ask, about in self._kept.asked().items():
+            if listed.is_full:
+                return
+            self._accept(listed, Arrived("the REST API", about), ask)
+            listed.store()
+            self._kept.forget_asked(ask)
+
+    def _take(self, listed: SignalList, channel: Channel) -> None:
+        if listed.is_full:
+            return
+        try:
+            arrived, cursor = channel.new(listed.cursors.get(channel.name))
+        except PenstockError as error:
+            self._say(channel.name, f"no signals are read: {error}")
+            return
+        self._said.pop(channel.name, None)
+        for one in arrived:
+            self._accept(listed, one)
+        listed.cursors[channel.name] = cursor
+        listed.store()
+
+    def _accept(self, listed: SignalList, one: Arrived, ask: str = "") -> None:
+        """Add a signal to the list, if it can be acted on."""
+        name = self._setup.connector
+        try:
+            if one.problem or one.about is None:
+                raise one.problem or BadSignal("a signal is empty", where=one.where)
+            signal = signal_of(one.about, self._tables(), self._refused, one.where)
+        except BadSignal as error:
+            log.warning("connector %s: ignored a signal: %s", name, error)
+            return
+        if signal.type == LOG:
+            log.info("connector %s: signal %s: %s", name, signal.id, signal.message)
+            return
+        log.info("connector %s: signal %s, %s of %s", name, signal.id, signal.type, ", ".join(signal.tables))
+        listed.add(signal, ask)
+
+    def _refused(self, table: str, filter: str) -> str | None:
+        return database.filter_refused(self._setup.values, table, filter)
+
+    def _forget_taken(self, listed: SignalList) -> None:
+        """Remove from the list what all queries have taken, and tell of snapshots that begin or end."""
+        if self._looked and not listed.signals and not self._running:
+            return
+        ends = {table: end for table in self._tables() if (end := self._kept.end(table)) is not None}
+        known = {table: AdHoc.of(end) for table, end in ends.items()}
+        waiting = dict.fromkeys(self._tables(), 0) | {table: one.seen for table, one in known.items()}
+        listed.forget_taken(waiting)
+        listed.store()
+        for table, one in known.items():
+            self._tell(table, one.queue[0].id if one.queue else "")
+        self._looked = True
+
+    def _tell(self, table: str, id: str) -> None:
+        before = self._running.get(table, "")
+        if before == id:
+            return
+        name = self._setup.connector
+        if before:
+            log.info("connector %s: the incremental snapshot of %s for signal %s has ended", name, table, before)
+            del self._running[table]
+        if id:
+            log.info("connector %s: the incremental snapshot of %s for signal %s has begun", name, table, id)
+            self._running[table] = id
+
+    def _say(self, what: str, text: str) -> None:
+        """Warn, unless that was the last warning about it."""
+        if self._said.get(what) != text:
+            self._said[what] = text
+            log.warning("connector %s: %s", self._setup.connector, text)
+
+
+def progress(kept: KeptPositions, tables: Sequence[str]) -> list[dict[str, Any]]:
+    """The snapshots that run or wait, by table; `done` is the part of the token ring that was read."""
+    found = []
+    for table in tables:
+        one = AdHoc.of(kept.end(table) or {})
+        for place, wanted in enumerate(one.queue):
+            done = (one.token - FIRST_TOKEN) / 2**64 if place == 0 else 0.0
+            found.append(
+                {"table": table, "id": wanted.id, "filter": wanted.filter, "paused": one.paused, "done": round(done, 4)}
+            )
+    return found
+
+
+def _text(error: Exception) -> str:
+    return first_line(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {first_line(error)}"

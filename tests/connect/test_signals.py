@@ -1,0 +1,283 @@
+"""Signals to running source connectors: ad-hoc snapshots asked for by the REST API, a table, and a topic."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+import requests
+from confluent_kafka import KafkaException, Producer
+from kafka_connect import KafkaConnect
+from kafka_topics import messages
+from waiting import PATIENCE, until
+
+from penstock.cdc.ad_hoc import AdHoc
+from penstock.cdc.generations import FIRST_TOKEN
+from penstock.connect.signal_format import BadSignal, Signal, object_of, signal_of
+from penstock.local.services import Services
+
+PARTITIONS = 4  # the broker's default
+ROWS = 60
+
+
+def snapshot(*names: str, **more: Any) -> dict[str, Any]:
+    """A signal that asks for a snapshot, without its id."""
+    return {"type": "execute-snapshot", "data": {"data-collections": list(names), **more}}
+
+
+def checked(about: dict[str, Any]) -> Signal:
+    """A signal to a connector of two tables, which have no column w."""
+    return signal_of(
+        object_of(json.dumps(about), "here"),
+        ["ks.a", "ks.b"],
+        lambda table, filter: "no column w" if "w" in filter else None,
+        "here",
+    )
+
+
+@pytest.fixture
+def named(connect: KafkaConnect) -> Iterator[str]:
+    """The name of a connector that is deleted at the end."""
+    name = f"signals-{uuid.uuid4().hex[:8]}"
+    yield name
+    if name in connect.list_connectors():
+        connect.delete_connector(name)
+
+
+@pytest.fixture
+def filled(cql: Any, tables: Any) -> Callable[[str], str]:
+    """Makes tables with `ROWS` rows that their logs do not have."""
+
+    def make(name: str) -> str:
+        made: str = tables(name, "{'enabled': false}")
+        insert = cql.prepare(f"INSERT INTO {made} (id, at, v) VALUES (?, 1, 'old')")
+        for id in range(ROWS):
+            cql.execute(insert, (id,))
+        cql.execute(f"ALTER TABLE {made} WITH cdc = {{'enabled': true, 'preimage': true, 'postimage': true}}")
+        return made
+
+    return make
+
+
+def events(services: Services, topic: str) -> list[dict[str, Any]]:
+    """The events of a topic, which may not exist yet, each with the record's key as `key`."""
+    try:
+        found = [(json.loads(one.key()), one.value()) for one in messages(services.kafka, topic, PARTITIONS)]
+    except KafkaException:
+        return []
+    return [{**json.loads(value), "key": key} for key, value in found if value is not None]
+
+
+def snapshot_ids(services: Services, topic: str) -> list[int]:
+    """The ids of the rows of incremental snapshots."""
+    found = [one for one in events(services, topic) if one["op"] == "r"]
+    assert {one["source"]["snapshot"] for one in found} <= {"incremental"}
+    return [one["key"]["id"] for one in found]
+
+
+def final(services: Services, topic: str) -> dict[int, str]:
+    """What the last event of each key leads to."""
+    state = {}
+    for one in events(services, topic):
+        state[one["key"]["id"]] = one["after"] and one["after"]["v"]
+    return {id: v for id, v in state.items() if v is not None}
+
+
+def begin(connect: KafkaConnect, name: str, config: dict[str, str], *names: str, **more: str) -> None:
+    """Create a connector of these tables, and wait until it runs."""
+    given = {"signal.poll.interval.ms": "200", "incremental.snapshot.chunk.size": "30"}
+    config = config | given | {"scylla.table.names": ",".join(names)} | more
+    connect.create_connector({"name": name, "config": config})
+    until(
+        lambda: [task["state"] for task in connect.get_connector_status(name)["tasks"]] == ["RUNNING"], "running task"
+    )
+
+
+def send(connect: KafkaConnect, name: str, kind: str, **data: Any) -> requests.Response:
+    """Give a signal to the REST API."""
+    body = {"id": f"{kind} {name}", "type": kind, "data": data}
+    return requests.post(f"{connect.url}/connectors/{name}/signals", json=body, timeout=PATIENCE)
+
+
+def running(connect: KafkaConnect, name: str) -> list[dict[str, Any]]:
+    """The snapshots that the REST API shows."""
+    found: list[dict[str, Any]] = requests.get(f"{connect.url}/connectors/{name}/signals", timeout=PATIENCE).json()[
+        "snapshots"
+    ]
+    return found
+
+
+@contextmanager
+def writer(cql: Any, table: str) -> Iterator[None]:
+    """A thread that updates, deletes and adds rows, beside the first half of them."""
+    done, numbers = Event(), count(1)
+    update = cql.prepare(f"UPDATE {table} SET v = ? WHERE id = ? AND at = 1")
+    delete = cql.prepare(f"DELETE FROM {table} WHERE id = ? AND at = 1")
+
+    def write() -> None:
+        while not done.wait(0.01):
+            number = next(numbers)
+            id = ROWS // 2 + number * 7 % ROWS
+            if number % 5:
+                cql.execute(update, (f"new {number}", id))
+            else:
+                cql.execute(delete, (id,))
+
+    thread = Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_the_rest_api_asks_for_a_snapshot_while_the_log_goes_on(
+    connect: KafkaConnect, services: Services, cql: Any, filled: Any, config: dict[str, str], named: str
+) -> None:
+    table, other = filled("asked"), filled("not_asked")
+    topic = f"{config['topic.prefix']}.{table}"
+    begin(connect, named, config, table, other)
+    wrong = send(connect, named, "execute-snapshot", **{"data-collections": ["ks.none"]})
+    assert (wrong.status_code, "the connector reads no table ks.none" in wrong.json()["message"]) == (400, True)
+    wrong = send(connect, named, "execute-snapshot", **{"data-collections": [table], "additional-condition": "w = 1"})
+    assert (wrong.status_code, "the filter w = 1 of" in wrong.json()["message"]) == (400, True)
+    with writer(cql, table):
+        asked = send(connect, named, "execute-snapshot", **{"data-collections": [table], "type": "INCREMENTAL"})
+        assert (asked.status_code, asked.json()) == (202, {"id": f"execute-snapshot {named}"})
+        until(lambda: set(range(ROWS // 2)) <= set(snapshot_ids(services, topic)), "rows of the snapshot")
+    # A row that changed while it was read comes with its change only, and all others once.
+    found = snapshot_ids(services, topic)
+    assert len(found) == len(set(found))
+    rows = dict(cql.execute(f"SELECT id, v FROM {table}"))
+    until(lambda: final(services, topic) == rows, "final state of the table")
+    assert snapshot_ids(services, f"{config['topic.prefix']}.{other}") == []
+    (position,) = (
+        one
+        for one in requests.get(f"{connect.url}/connectors/{named}/offsets", timeout=PATIENCE).json()["offsets"]
+        if one["partition"]["table_name"] == table.split(".")[1]
+    )
+    assert list(position["offset"]["ad_hoc"]) == ["signal"]
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"type": "explode"}, "a signal has the unknown type 'explode'.*id 1.*use one of execute-snapshot, stop"),
+        ({"type": "execute-snapshot"}, "data-collections is not a list of tables or patterns"),
+        ({"type": "execute-snapshot", "data": "{"}, "a signal is not JSON"),
+        ({"type": "execute-snapshot", "data": [1]}, "the data of a signal is not an object"),
+        (snapshot("(a+)+x"), r"\(a\+\)\+x is neither a table .*it repeats a group"),
+        (snapshot("ks.a", type="blocking"), "snapshots of the type 'blocking' are not possible.*incremental"),
+        (snapshot("ks.a", **{"surrogate-key": "v"}), "not by a surrogate-key"),
+        (snapshot("ks.a", **{"additional-conditions": [{"filter": "v = 1"}]}), "is not a list of objects with"),
+        (snapshot("ks.a", **{"additional-condition": "v = 1; x"}), "the filter v = 1; x of ks.a cannot be used.*semic"),
+        (snapshot("ks.a", **{"additional-condition": "w = 1"}), "the filter w = 1 of ks.a cannot .*: no column w"),
+        ({"type": "log", "data": {"message": "x" * 20_000}}, "a signal has 20.* bytes, and at most 16384 are read"),
+    ],
+)
+def test_a_wrong_signal_is_refused_with_what_to_do(about: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadSignal, match=said):
+        checked({"id": "1", **about})
+
+
+def test_signals_without_tables_are_for_all() -> None:
+    for type in ("stop-snapshot", "pause-snapshot", "resume-snapshot"):
+        assert checked({"id": "1", "type": type}).tables == {"ks.a": "", "ks.b": ""}
+    conditions = [{"data-collection": "ks.b", "filter": "v = 1"}]
+    both = {"data-collections": ["ks.a", "ks.b"], "additional-conditions": conditions, "type": "incremental"}
+    made = checked({"id": "1", "type": "execute-snapshot", "data": json.dumps(both)})
+    assert made.tables == {"ks.a": "", "ks.b": "v = 1"}
+
+
+def test_snapshots_wait_for_each_other_and_stop(caplog: pytest.LogCaptureFixture) -> None:
+    numbers = count(1)
+
+    def taken(one: AdHoc, type: str, *tables: str) -> AdHoc:
+        return one.taken({"number": next(numbers), "id": "x", "type": type, "tables": dict.fromkeys(tables, "")}, "a")
+
+    # Only a snapshot that runs can pause.
+    one = taken(taken(AdHoc(), "pause-snapshot", "a"), "execute-snapshot", "a", "b")
+    assert one.runs and AdHoc.of(one.offset()) == one
+    one = taken(taken(one, "execute-snapshot", "a"), "pause-snapshot", "a")
+    assert (len(one.queue), one.runs) == (2, False)
+    one = taken(one, "resume-snapshot", "a").read(5, 1).read(None, 2)
+    assert (len(one.queue), one.token, one.chunk and one.chunk.after) == (1, FIRST_TOKEN, 5)
+    for _ in range(20):
+        one = taken(one, "execute-snapshot", "a")
+    assert len(one.queue) == 10 and "snapshots of this table wait already" in caplog.text
+    assert taken(one, "stop-snapshot", "b").queue == one.queue
+    one = taken(one, "stop-snapshot", "a")
+    assert one.offset() == {"ad_hoc": {"signal": one.seen}}
+
+
+def test_a_topic_and_a_table_ask_for_snapshots_once(
+    connect: KafkaConnect,
+    services: Services,
+    cql: Any,
+    filled: Any,
+    config: dict[str, str],
+    named: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table, prefix = filled("signalled"), config["topic.prefix"]
+    keyspace, _ = table.split(".")
+    for id in (3, 4):
+        cql.execute(f"UPDATE {table} SET v = 'mark {id}' WHERE id = {id} AND at = 1")
+    cql.execute(f"CREATE TABLE {keyspace}.signals (id text PRIMARY KEY, type text, data text)")
+    row = cql.prepare(f"INSERT INTO {keyspace}.signals (id, type, data) VALUES (?, 'execute-snapshot', ?)")
+
+    def data(id: int) -> dict[str, Any]:
+        conditions = [{"data-collection": table, "filter": f"v = 'mark {id}'"}]
+        return {"data-collections": [f"{keyspace}.signal.*"], "additional-conditions": conditions}
+
+    cql.execute(row, ("from before", json.dumps(data(4))))
+    sent = Producer({"bootstrap.servers": services.kafka})
+    asked = {"id": "k", "type": "execute-snapshot", "data": data(3)}
+    for key, value in ((prefix, "nonsense"), ("other", json.dumps(asked)), (prefix, json.dumps(asked))):
+        sent.produce(f"{prefix}-signal", value, key, partition=0)
+    assert sent.flush(PATIENCE) == 0
+    source = {"signal.enabled.channels": "source,kafka", "signal.data.collection": f"{keyspace}.signals"}
+    begin(connect, named, config, table, **source)
+    topic = f"{prefix}.{table}"
+    until(lambda: snapshot_ids(services, topic) == [3], "row that the topic asked for")
+    assert "ignored a signal: a signal is not JSON" in caplog.text and "partition 0, offset 0" in caplog.text
+    connect.restart_connector(named, include_tasks=True)
+    cql.execute(row, ("now", json.dumps(data(4))))
+    until(lambda: snapshot_ids(services, topic) == [3, 4], "row that the table asked for")
+
+
+@pytest.mark.slow
+def test_a_snapshot_pauses_goes_on_after_a_restart_and_stops(
+    connect: KafkaConnect, services: Services, cql: Any, filled: Any, config: dict[str, str], named: str
+) -> None:
+    table = filled("paused")
+    topic = f"{config['topic.prefix']}.{table}"
+    begin(connect, named, config, table, **{"incremental.snapshot.chunk.size": "5"})
+    collections = {"data-collections": [table]}
+    assert send(connect, named, "execute-snapshot", **collections).ok
+    until(lambda: snapshot_ids(services, topic), "rows of the snapshot")
+    assert send(connect, named, "pause-snapshot").ok
+    (paused,) = until(lambda: [one for one in running(connect, named) if one["paused"]], "pause")
+    before = snapshot_ids(services, topic)
+    assert (paused["table"], 0 < paused["done"] < 1, len(before) < ROWS) == (table, True, True)
+
+    connect.restart_connector(named, include_tasks=True)
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1000, 1, 'new')")
+    until(lambda: 1000 in final(services, topic), "change after the restart")
+    assert snapshot_ids(services, topic) == before and running(connect, named) == [paused]
+    assert send(connect, named, "resume-snapshot", **collections).ok
+    until(lambda: set(range(ROWS)) <= set(snapshot_ids(services, topic)), "all rows")
+    until(lambda: running(connect, named) == [], "end of the snapshot")
+
+    for kind in ("execute-snapshot", "stop-snapshot"):
+        assert send(connect, named, kind, **collections).ok
+    until(lambda: running(connect, named) == [], "end of the stopped snapshot")
+    connect.pause_connector(named)
+    assert send(connect, named, "log", message="x").status_code == 409
