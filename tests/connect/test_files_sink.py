@@ -529,12 +529,13 @@ def test_a_connector_writes_whole_files_and_the_rest_after_its_time(
         **{name: text for name, text in BASE.items() if name != "name"},
         **{"topics": topic, "store.url": str(tmp_path), "value.converter.schemas.enable": "false"},
     }
-    whole = {f"{topic}+0+0000000000.json": '{"n":0}\n{"n":1}\n{"n":2}\n'}
+    wanted = {
+        f"{topic}+0+0000000000.json": '{"n":0}\n{"n":1}\n{"n":2}\n',
+        f"{topic}+0+0000000003.json": '{"n":3}\n',
+    }
     send(0, 1, 2, 3)
-    connect.create_connector({"name": name, "config": config})
+    connect.create_connector({"name": name, "config": config | {"rotate.schedule.interval.ms": "50"}})
     try:
-        until(lambda: found() == whole, "whole file")
-        connect.update_connector(name, config | {"rotate.schedule.interval.ms": "50"})
-        until(lambda: found() == whole | {f"{topic}+0+0000000003.json": '{"n":3}\n'}, "rest")
+        until(lambda: found() == wanted, "a whole file, and the rest")
     finally:
         connect.delete_connector(name)
