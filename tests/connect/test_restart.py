@@ -8,12 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+import requests
+from confluent_kafka import KafkaException, Producer
 from kafka_connect import KafkaConnect
 from kafka_topics import messages, new_topic
 from keyspaces import new_keyspace
@@ -199,3 +201,58 @@ def _has_written(connect: KafkaConnect) -> bool:
 def _topics(connect: KafkaConnect) -> list[str]:
     found: list[str] = connect.list_connector_topics("killed")["killed"]["topics"]
     return found
+
+
+def _row_ids(services: Services, topic: str) -> set[int]:
+    """The ids of the rows of incremental snapshots; the topic may not exist yet."""
+    try:
+        found = [json.loads(one.value()) for one in messages(services.kafka, topic, PARTITIONS)]
+    except KafkaException:
+        return set()
+    return {one["after"]["id"] for one in found if one["op"] == "r" and one["source"]["snapshot"] == "incremental"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_ad_hoc_snapshot_goes_on_after_its_worker_was_killed(
+    file: Path,
+    group_file: Path,
+    services: Services,
+    cql: Any,
+    tables: Any,
+    config: dict[str, str],
+    tmp_path: Path,
+    elsewhere: bool,
+) -> None:
+    table, rows = tables(f"ad_hoc_{elsewhere:d}", "{'enabled': false}"), 60
+    for id in range(rows):
+        cql.execute(f"INSERT INTO {table} (id, at, v) VALUES ({id}, 1, 'old')")
+    cql.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': true, 'preimage': true, 'postimage': true}}")
+    topic = f"{config['topic.prefix']}.{table}"
+    config |= {"scylla.table.names": table, "incremental.snapshot.chunk.size": "5"}
+    asked = {"id": "1", "type": "execute-snapshot", "data": {"data-collections": [table]}}
+    properties = group_file if elsewhere else file
+
+    def running(connect: KafkaConnect) -> str:
+        tasks = connect.get_connector_status("killed")["tasks"]
+        return tasks[0]["worker_id"] if tasks and tasks[0]["state"] == "RUNNING" else ""
+
+    def shown(url: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = requests.get(f"{url}/connectors/killed/signals", timeout=PATIENCE).json()[
+            "snapshots"
+        ]
+        return found
+
+    with worker(properties, tmp_path) as (killed, url):
+        connect = KafkaConnect(url)
+        connect.create_connector({"name": "killed", "config": config})
+        until(lambda: running(connect), "running task")
+        with worker(group_file, tmp_path) if elsewhere else nullcontext(("", url)) as (_, other):
+            # Also a worker that does not run the task takes the signal.
+            assert requests.post(f"{other}/connectors/killed/signals", json=asked, timeout=PATIENCE).status_code == 202
+            until(lambda: shown(other) and shown(other)[0]["done"] > 0, "first chunk")
+            os.kill(killed.pid, signal.SIGKILL)
+            assert len(_row_ids(services, topic)) < rows
+            with nullcontext(("", other)) if elsewhere else worker(properties, tmp_path) as (_, left):
+                until(lambda: _row_ids(services, topic) == set(range(rows)), "all rows")
+                until(lambda: shown(left) == [], "end of the snapshot")

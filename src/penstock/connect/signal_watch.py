@@ -25,6 +25,7 @@ from penstock.connect.task import Setup
 from penstock.errors import PenstockError, first_line
 
 log = logging.getLogger(__name__)
+# What a user has asked for is told also without --verbose, so these lines are warnings.
 
 LOOK = 0.5
 """Seconds between two looks for what the REST API was given."""
@@ -162,9 +163,9 @@ class SignalWatch:
             log.warning("connector %s: ignored a signal: %s", name, error)
             return
         if signal.type == LOG:
-            log.info("connector %s: signal %s: %s", name, signal.id, signal.message)
+            log.warning("connector %s: signal %s: %s", name, signal.id, signal.message)
             return
-        log.info("connector %s: signal %s, %s of %s", name, signal.id, signal.type, ", ".join(signal.tables))
+        log.warning("connector %s: signal %s, %s of %s", name, signal.id, signal.type, ", ".join(signal.tables))
         listed.add(signal, ask)
 
     def _refused(self, table: str, filter: str) -> str | None:
@@ -189,10 +190,10 @@ class SignalWatch:
             return
         name = self._setup.connector
         if before:
-            log.info("connector %s: the incremental snapshot of %s for signal %s has ended", name, table, before)
+            log.warning("connector %s: the incremental snapshot of %s for signal %s has ended", name, table, before)
             del self._running[table]
         if id:
-            log.info("connector %s: the incremental snapshot of %s for signal %s has begun", name, table, id)
+            log.warning("connector %s: the incremental snapshot of %s for signal %s has begun", name, table, id)
             self._running[table] = id
 
     def _say(self, what: str, text: str) -> None:
