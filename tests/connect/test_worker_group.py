@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 import requests
 from confluent_kafka import KafkaException
+from console_process import console
 from kafka_topics import messages, new_topic
 from pyspark.sql import SparkSession
 from requests.exceptions import HTTPError
@@ -172,6 +176,61 @@ def test_each_worker_answers_for_the_whole_group(
     with pytest.raises(HTTPError, match="404"):
         other.connect.get_connector_status("answers")
     until(lambda: not one.running | other.running, "end of the deleted task")
+
+
+def tasks_of(*members: Member) -> set[Any]:
+    """What runs at these workers; a restarted task is another one."""
+    return {one.task for each in members for one in [*each.worker.work.running.values()] if one.task}
+
+
+def kc(member: Member, *words: str) -> Any:
+    """What the command kc of kafka-connect-py prints."""
+    command = [str(Path(sys.executable).with_name("kc")), "--url", member.connect.url, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+@pytest.mark.slow
+def test_somebody_else_s_command_and_the_console_lead_a_group(
+    group: Group, services: Services, cql: Any, tables: Any, config: dict[str, str], tmp_path: Path
+) -> None:
+    one, other = group.join(), group.join()
+    names = [tables(f"led_{letter}") for letter in "ab"]
+    topics = [f"{config['topic.prefix']}.{name}" for name in names]
+    config |= {"scylla.table.names": ",".join(names), "tasks.max": "2"}
+    # By the library: its command sends the configuration as one string.
+    checked = one.connect.validate_connector_config("ScyllaConnector", config | {"name": "led"})
+    assert checked["error_count"] == 0
+    kc(one, "create", "-d", json.dumps({"name": "led", "config": config}))
+    assert kc(other, "list") == ["led"]
+
+    def task_states() -> set[tuple[str, str]]:
+        return {(task["state"], task["worker_id"]) for task in kc(other, "status", "led")["tasks"]}
+
+    running = {("RUNNING", member.worker.address) for member in (one, other)}
+    until(lambda: task_states() == running, "a running task at each worker")
+    for name in names:
+        cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (1, 1, 'a')")
+    until(lambda: [arrived(services, topic) for topic in topics] == [1, 1], "events of both tasks")
+    before = tasks_of(one, other)
+    kc(other, "restart-task", "led", "0")
+    until(lambda: len(before & (now := tasks_of(one, other))) == 1 and len(now) == 2, "one restarted task")
+    until(lambda: task_states() == running, "both tasks")
+
+    with console(tmp_path, "--connect", one.connect.url, "--connect", other.connect.url, "--allow-actions") as page:
+        shown = {(task["state"], task["worker"]) for task in page.get("/api/connectors/1/led")["tasks"]}
+        assert shown == running
+        assert page.post("/api/connectors/1/led/pause")["done"]
+        assert {state for state, _ in task_states()} == {"PAUSED"}
+        assert page.post("/api/connectors/0/led/resume")["done"]
+    until(lambda: task_states() == running, "both tasks after the pause")
+
+    kc(one, "update", "led", "-d", json.dumps(config | {"tasks.max": "1"}))
+    until(lambda: len(task_states()) == 1, "one task")
+    kc(other, "delete", "led")
+    assert kc(one, "list") == []
+    assert [arrived(services, topic) for topic in topics] == [1, 1]
 
 
 def topics(member: Member, name: str) -> list[str]:

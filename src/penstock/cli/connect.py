@@ -7,7 +7,7 @@ import socket
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +28,7 @@ from penstock.connect.api import application
 from penstock.connect.connector_files import FileStore
 from penstock.connect.connector_store import ConnectorStore
 from penstock.connect.group.group_worker import GroupWorker
+from penstock.connect.only_worker import OnlyWorker
 from penstock.connect.secrets import HidingFormatter, Secrets
 from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker import ConnectWorker
@@ -105,6 +106,7 @@ def run(args: Namespace) -> int:
     with (
         _folder(data, chosen) as (folder, note_jvm),
         bind(chosen.host, chosen.port) as bound,
+        _only(chosen, bound, given) as only,
         lineage.sending(args.lineage) as observer,
     ):
         with said.caught():
@@ -120,7 +122,7 @@ def run(args: Namespace) -> int:
         try:
             # The folder of a group's worker is only for the driver's files.
             require_executors(spark, None if chosen.group else folder)
-            worker = _worker(chosen, world, _advertised(chosen, bound), data / "connectors", given)
+            worker = _worker(chosen, world, _advertised(chosen, bound), data / "connectors", given, only)
             if chosen.passwords is None:
                 warn_if_open(chosen.host, "run connectors with the rights of this worker")
             with _told(args.metrics, worker, said) as metrics:
@@ -144,8 +146,22 @@ def _folder(data: Path, chosen: WorkerSettings) -> Iterator[tuple[Path, Callable
         yield Path(folder), lambda pid: None
 
 
+def _only(
+    chosen: WorkerSettings, bound: socket.socket, given: Mapping[str, Mapping[str, str]]
+) -> AbstractContextManager[OnlyWorker | None]:
+    """What keeps a second worker on its own from running the connectors of the same topic."""
+    if chosen.group is not None or given:
+        return nullcontext()
+    return OnlyWorker(chosen.servers, chosen.topic, _advertised(chosen, bound), chosen.client())
+
+
 def _worker(
-    chosen: WorkerSettings, world: World, address: str, before: Path, given: Mapping[str, Mapping[str, str]]
+    chosen: WorkerSettings,
+    world: World,
+    address: str,
+    before: Path,
+    given: Mapping[str, Mapping[str, str]],
+    only: OnlyWorker | None,
 ) -> Worker:
     """A worker of the group that the file names, or on its own, with the connectors of files if some are given.
 
@@ -156,7 +172,7 @@ def _worker(
         return ConnectWorker(world, FileStore(chosen.servers, client, given), address)
     if group is None:
         store = ConnectorStore(chosen.servers, chosen.topic, client, chosen.max_decompressed)
-        return ConnectWorker(world, store, address)
+        return ConnectWorker(world, store, address, only)
     topics, member = group.topics(chosen.servers, client), group.member(chosen.servers, client)
     return GroupWorker(world, topics, address, member, before)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from penstock.connect.connector import Connector
 from penstock.connect.connector_files import FileStore
 from penstock.connect.connector_store import PAUSED, STARTED, ConnectorStore, Kept
+from penstock.connect.only_worker import OnlyWorker
 from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED
 from penstock.connect.worker_face import Json, Worker, told
 from penstock.connect.world import World
@@ -14,11 +15,13 @@ from penstock.serve.rest_errors import RestError
 
 
 class ConnectWorker(Worker):
-    """Runs the connectors of a store."""
+    """Runs the connectors of a store; `only` says whether no other worker does."""
 
-    def __init__(self, world: World, store: ConnectorStore | FileStore, address: str) -> None:
+    def __init__(
+        self, world: World, store: ConnectorStore | FileStore, address: str, only: OnlyWorker | None = None
+    ) -> None:
         super().__init__(world, address)
-        self.store = store
+        self.store, self._only = store, only
         self._connectors: dict[str, Connector] = {}
 
     @property
@@ -26,13 +29,17 @@ class ConnectWorker(Worker):
         return self.store.cluster_id
 
     def start(self) -> None:
-        """Start all stored connectors."""
+        """Start all stored connectors; raises PenstockError if another worker runs them."""
+        if self._only:
+            self._only.begin()
         for name, kept in self.store.load().items():
             self._connectors[name] = Connector(name, kept, self.world)
             self._connectors[name].start()
 
     def require(self) -> None:
-        """Nothing that ends a worker on its own is known here."""
+        """Raise PenstockError if another worker runs the connectors."""
+        if self._only:
+            self._only.require()
 
     def close(self) -> None:
         with self._changing():
