@@ -39,7 +39,9 @@ public final class CdcQueryHandler implements QueryHandler {
     @Override
     public CQLStatement parse(String query, QueryState state, QueryOptions options) {
         Generations.start();
-        return node.parse(query, state, options);
+        CQLStatement fragments =
+            FragmentsStatement.parse(query, state.getClientState().cloneWithKeyspaceIfSet(options.getKeyspace()));
+        return fragments != null ? fragments : node.parse(query, state, options);
     }
 
     @Override

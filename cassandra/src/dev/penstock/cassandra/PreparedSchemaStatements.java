@@ -15,9 +15,9 @@ import org.apache.cassandra.transport.messages.ResultMessage;
 import org.apache.cassandra.utils.MD5Digest;
 
 /**
- * Prepared statements with {@code cdc = {...}}. The node checks the options of a table when it prepares a statement and
- * takes a map for an error, so these are prepared and kept here. A client whose statement was forgotten prepares it
- * again.
+ * Prepared statements that the node cannot prepare: those with {@code cdc = {...}}, because it checks the options of a
+ * table then and takes a map for an error, and {@link FragmentsStatement}. They are kept here; a client whose statement
+ * was forgotten prepares it again.
  */
 final class PreparedSchemaStatements {
     private static final int KEPT = 1000;
@@ -25,11 +25,17 @@ final class PreparedSchemaStatements {
     private final Cache<MD5Digest, QueryHandler.Prepared> prepared = Caffeine.newBuilder().maximumSize(KEPT).build();
 
     QueryHandler.Prepared get(MD5Digest id) {
-        return prepared.getIfPresent(id);
+        QueryHandler.Prepared found = prepared.getIfPresent(id);
+        boolean isOld = found != null && found.statement instanceof FragmentsStatement
+                        && !((FragmentsStatement) found.statement).isCurrent();
+        return isOld ? null : found;
     }
 
     /** The prepared statement, or null if it is one that the node can prepare. */
     ResultMessage.Prepared prepare(String query, ClientState client) {
+        FragmentsStatement fragments = FragmentsStatement.parse(query, client);
+        if (fragments != null)
+            return keep(query, fragments, fragments.metadata(), client.getRawKeyspace());
         if (!query.contains("cdc") && !query.contains("CDC"))
             return null;
         CQLStatement.Raw raw = QueryProcessor.parseStatement(query);
@@ -41,13 +47,13 @@ final class PreparedSchemaStatements {
         CQLStatement logged = LoggedSchemaStatement.of((AlterSchemaStatement) statement);
         if (logged == statement)
             return null;
-        return keep(query, logged, client.getRawKeyspace());
+        return keep(query, logged, ResultSet.ResultMetadata.fromPrepared(logged), client.getRawKeyspace());
     }
 
-    private ResultMessage.Prepared keep(String query, CQLStatement statement, String keyspace) {
+    private ResultMessage.Prepared keep(String query, CQLStatement statement, ResultSet.ResultMetadata result,
+                                        String keyspace) {
         MD5Digest id = MD5Digest.compute(keyspace == null ? query : keyspace + query);
         prepared.put(id, new QueryHandler.Prepared(statement, query, false, keyspace));
-        ResultSet.ResultMetadata result = ResultSet.ResultMetadata.fromPrepared(statement);
         return new ResultMessage.Prepared(id, result.getResultMetadataId(),
                                           ResultSet.PreparedMetadata.fromPrepared(statement), result);
     }
