@@ -171,7 +171,7 @@ def test_what_the_target_got_later_is_left_and_told(pair: Pair, spark: SparkSess
 
 
 BAD: dict[str, tuple[Callable[[Pair], dict[str, Any]], str]] = {
-    "level": (lambda pair: {"level": 3}, "use 1 .values. or 2"),
+    "level": (lambda pair: {"level": 4}, "use 1 .values., 2"),
     "tries": (lambda pair: {"tries": 1}, "use 2 or more"),
     "repair": (lambda pair: {"level": 1, "repair": True}, "a repair needs the times of writes"),
 }
@@ -213,3 +213,41 @@ def test_a_repair_goes_on_until_no_row_is_left(
     assert (report.result, report.different) == ("different", ROWS)
     report = verify(pair, spark, repair=True)
     assert (report.result, report.repaired) == ("equal", ROWS)
+
+
+HIDDEN: tuple[tuple[str, str, str], ...] = (
+    # What is done to the target alone, where it is found, and what.
+    ("DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 1", '{"pk": 1}', "deletion of the partition"),
+    (
+        "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 2 AND ck >= 1 AND ck < 3",
+        '{"pk": 2}',
+        'deletion of the rows [{"ck": 1}, {"ck": 3})',
+    ),
+    ("DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 2 AND ck > 3", '{"pk": 2}', 'deletion of the rows ({"ck": 3}, )'),
+    ("DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 3 AND ck = 1", '{"pk": 3, "ck": 1}', "deletion of the row"),
+    ("INSERT INTO {ks}.t (pk, ck) VALUES (4, 2) USING TIMESTAMP {later}", '{"pk": 4, "ck": 2}', "row marker"),
+    ("DELETE l FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 4 AND ck = 3", "", ""),
+    ("DELETE z FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 5 AND ck = 1", '{"pk": 5, "ck": 1}', "value of z"),
+    ("DELETE z FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 5 AND ck = 9", '{"pk": 5, "ck": 9}', "value of z"),
+    ("DELETE m FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 6 AND ck = 0", "", ""),
+    ("DELETE e FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 6 AND ck = 9", '{"pk": 6, "ck": 9}', "deletion of all elements of e"),
+    ("DELETE m['q'] FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 6 AND ck = 1", '{"pk": 6, "ck": 1}', 'element "q" of m'),
+    ("DELETE sm['q'] FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 7", '{"pk": 7, "ck": null}', 'element "q" of sm'),
+    ("DELETE FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 900", '{"pk": 900}', "deletion of the partition"),
+)
+
+
+def test_level_3_finds_what_reads_do_not_show(pair: Pair, spark: SparkSession) -> None:
+    pair.both("ALTER TABLE {ks}.t ADD z int")
+    pair.both("ALTER TABLE {ks}.t ADD sm map<text, int> static")
+    began = time.monotonic()
+    report = verify(pair, spark, level=3)
+    print("LEVEL3", time.monotonic() - began, report.unseen)
+    assert (report.result, report.hidden.described) == ("equal", ())
+    for statement, _, _ in HIDDEN:
+        pair.change(statement.replace("{older}", str(pair.time - 5)).replace("{later}", str(pair.time + 5)))
+    assert verify(pair, spark).result == "equal"
+    report = verify(pair, spark, level=3)
+    for one in report.hidden.described: print(one)
+    assert sorted((one.key, one.what) for one in report.hidden.described) == sorted((key, what) for _, key, what in HIDDEN if what)
+    assert report.result == "different"

@@ -3,6 +3,7 @@ package dev.penstock.cassandra;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 
 import org.apache.cassandra.db.ClusteringBound;
 import org.apache.cassandra.db.ClusteringPrefix;
@@ -30,12 +31,15 @@ import org.apache.cassandra.db.rows.UnfilteredRowIterator;
 import org.apache.cassandra.dht.AbstractBounds;
 import org.apache.cassandra.dht.ExcludingBounds;
 import org.apache.cassandra.dht.Range;
+import org.apache.cassandra.dht.Token;
 import org.apache.cassandra.exceptions.InvalidRequestException;
 import org.apache.cassandra.schema.TableMetadata;
+import org.apache.cassandra.service.StorageService;
 import org.apache.cassandra.utils.ByteBufferUtil;
 
 /**
  * A page of fragments, read from what this node has stored; deletions are kept, also those that could be purged.
+ * Partitions of other nodes, which a node keeps until it is cleaned up, are left out.
  *
  * It ends after as many fragments as the client asked for, or a mebibyte.
  */
@@ -51,6 +55,7 @@ final class FragmentPage {
     private long bytes;
     private FragmentPlace last;
     private boolean isFull;
+    private Set<Range<Token>> owned;
 
     /** A page of this many fragments, of all of them if it is not positive. */
     FragmentPage(TableMetadata table, int size, boolean withValues) {
@@ -116,7 +121,15 @@ final class FragmentPage {
         return Keyspace.openAndGetStore(table);
     }
 
+    private boolean isOwned(DecoratedKey key) {
+        if (owned == null)
+            owned = StorageService.instance.getLocalReplicas(table.keyspace).ranges();
+        return Range.isInRanges(key.getToken(), owned);
+    }
+
     private void add(UnfilteredRowIterator partition, FragmentPlace after) {
+        if (!isOwned(partition.partitionKey()))
+            return;
         ByteBuffer key = partition.partitionKey().getKey();
         int region = after == null ? -1 : after.region;
         if (region < FragmentPlace.START)
