@@ -223,14 +223,22 @@ HIDDEN: tuple[tuple[str, str, str], ...] = (
         '{"pk": 2}',
         'deletion of the rows [{"ck": 1}, {"ck": 3})',
     ),
-    ("DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 2 AND ck > 3", '{"pk": 2}', 'deletion of the rows ({"ck": 3}, )'),
+    (
+        "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 2 AND ck > 3",
+        '{"pk": 2}',
+        'deletion of the rows ({"ck": 3}, )',
+    ),
     ("DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 3 AND ck = 1", '{"pk": 3, "ck": 1}', "deletion of the row"),
     ("INSERT INTO {ks}.t (pk, ck) VALUES (4, 2) USING TIMESTAMP {later}", '{"pk": 4, "ck": 2}', "row marker"),
     ("DELETE l FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 4 AND ck = 3", "", ""),
     ("DELETE z FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 5 AND ck = 1", '{"pk": 5, "ck": 1}', "value of z"),
     ("DELETE z FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 5 AND ck = 9", '{"pk": 5, "ck": 9}', "value of z"),
     ("DELETE m FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 6 AND ck = 0", "", ""),
-    ("DELETE e FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 6 AND ck = 9", '{"pk": 6, "ck": 9}', "deletion of all elements of e"),
+    (
+        "DELETE e FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 6 AND ck = 9",
+        '{"pk": 6, "ck": 9}',
+        "deletion of all elements of e",
+    ),
     ("DELETE m['q'] FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 6 AND ck = 1", '{"pk": 6, "ck": 1}', 'element "q" of m'),
     ("DELETE sm['q'] FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 7", '{"pk": 7, "ck": null}', 'element "q" of sm'),
     ("DELETE FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 900", '{"pk": 900}', "deletion of the partition"),
@@ -248,6 +256,9 @@ def test_level_3_finds_what_reads_do_not_show(pair: Pair, spark: SparkSession) -
         pair.change(statement.replace("{older}", str(pair.time - 5)).replace("{later}", str(pair.time + 5)))
     assert verify(pair, spark).result == "equal"
     report = verify(pair, spark, level=3)
-    for one in report.hidden.described: print(one)
-    assert sorted((one.key, one.what) for one in report.hidden.described) == sorted((key, what) for _, key, what in HIDDEN if what)
+    for one in report.hidden.described:
+        print(one)
+    assert sorted((one.key, one.what) for one in report.hidden.described) == sorted(
+        (key, what) for _, key, what in HIDDEN if what
+    )
     assert report.result == "different"

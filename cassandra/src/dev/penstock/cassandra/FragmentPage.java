@@ -102,8 +102,10 @@ final class FragmentPage {
 
     /** The fragments of a partition after a place. */
     private void readRest(DecoratedKey key, long now, FragmentPlace place) {
-        ClusteringBound<?> from = place == null || place.from == null ? ClusteringBound.BOTTOM : place.from;
-        Slices slices = Slices.with(table.comparator, Slice.make(from, ClusteringBound.TOP));
+        Slices slices = Slices.ALL;
+        if (place != null && place.region == FragmentPlace.CLUSTERED)
+            slices = place.from == null ? Slices.NONE
+                                        : Slices.with(table.comparator, Slice.make(place.from, ClusteringBound.TOP));
         SinglePartitionReadCommand command = SinglePartitionReadCommand.create(
             table, now, key, ColumnFilter.all(table), new ClusteringIndexSliceFilter(slices, false));
         try (ReadExecutionController controller = command.executionController();

@@ -21,7 +21,7 @@ final class FragmentPlace {
     final ByteBuffer key;
     /** The last fragment's partition_region. */
     final byte region;
-    /** Where the rows and deleted ranges that follow begin, if the last fragment was one of them. */
+    /** Where the rows and deleted ranges that follow begin, if the last fragment was one of them and some may follow. */
     final ClusteringBound<?> from;
 
     FragmentPlace(ByteBuffer key, byte region, ClusteringBound<?> from) {
@@ -39,6 +39,8 @@ final class FragmentPlace {
     }
 
     private static ClusteringBound<?> bound(boolean isInclusive, ByteBuffer[] values) {
+        if (values.length == 0)
+            return isInclusive ? ClusteringBound.BOTTOM : null;
         return BufferClusteringBound.create(ClusteringBound.boundKind(true, isInclusive), values);
     }
 
@@ -72,6 +74,8 @@ final class FragmentPlace {
     }
 
     private static ClusteringBound<?> readBound(ByteBuffer bytes) {
+        if (!bytes.hasRemaining())
+            return null;
         boolean isInclusive = bytes.get() == 1;
         List<ByteBuffer> values = new ArrayList<>();
         while (bytes.hasRemaining())
