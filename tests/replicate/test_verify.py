@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from penstock import replicate
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.replicate import verification
+from penstock.replicate import fragment_reader, verification
 
 ROWS = 200
 TYPES = "CREATE TYPE {ks}.address (street text, zip int)"
@@ -245,20 +245,54 @@ HIDDEN: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def test_level_3_finds_what_reads_do_not_show(pair: Pair, spark: SparkSession) -> None:
+@pytest.fixture
+def hidden(pair: Pair) -> Pair:
+    """The tables with two more columns, and what differs in the target."""
     pair.both("ALTER TABLE {ks}.t ADD z int")
     pair.both("ALTER TABLE {ks}.t ADD sm map<text, int> static")
-    began = time.monotonic()
-    report = verify(pair, spark, level=3)
-    print("LEVEL3", time.monotonic() - began, report.unseen)
-    assert (report.result, report.hidden.described) == ("equal", ())
+    return pair
+
+
+def at(pair: Pair, statement: str) -> str:
+    return statement.replace("{older}", str(pair.time - 5)).replace("{later}", str(pair.time + 5))
+
+
+def test_level_3_finds_what_reads_do_not_show(hidden: Pair, spark: SparkSession) -> None:
     for statement, _, _ in HIDDEN:
-        pair.change(statement.replace("{older}", str(pair.time - 5)).replace("{later}", str(pair.time + 5)))
-    assert verify(pair, spark).result == "equal"
-    report = verify(pair, spark, level=3)
-    for one in report.hidden.described:
-        print(one)
-    assert sorted((one.key, one.what) for one in report.hidden.described) == sorted(
-        (key, what) for _, key, what in HIDDEN if what
-    )
-    assert report.result == "different"
+        hidden.change(at(hidden, statement))
+    # Writes of the same time that a deletion covers are no difference.
+    hidden.change(at(hidden, "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 1 AND ck = 2"))
+    hidden.change("DELETE v FROM {ks}.t USING TIMESTAMP 5 WHERE pk = 8 AND ck = 2")
+    assert verify(hidden, spark).result == "equal"
+    report = verify(hidden, spark, level=3)
+    found = sorted((one.key, one.what) for one in report.hidden.described)
+    assert found == sorted((key, what) for _, key, what in HIDDEN if what)
+    assert (report.result, report.different) == ("different", 0)
+    assert any("which nodes may have forgotten" in part for part in report.unseen)
+
+
+def test_a_repair_at_level_3_writes_what_cql_can_say(hidden: Pair, spark: SparkSession) -> None:
+    source = Pair(hidden.cql, hidden.hosts, hidden.target, hidden.source, hidden.time)
+    for statement, _, _ in HIDDEN:
+        source.change(at(hidden, statement))
+    # Rows that are missing: one was inserted, one only updated. Both get what they had.
+    for row in ("(3, 2)", "(30, 30)"):
+        source.change(at(hidden, f"INSERT INTO {{ks}}.t (pk, ck) VALUES {row} USING TIMESTAMP {{later}}"))
+    source.change(at(hidden, "UPDATE {ks}.t USING TIMESTAMP {later} SET v = 1 WHERE pk = 31 AND ck = 31"))
+    # What only the target has stays.
+    hidden.change(at(hidden, "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 9 AND ck = 1"))
+    report = verify(hidden, spark, level=3, repair=True)
+    assert [(one.key, one.what, one.left) for one in report.hidden.described] == [
+        ('{"pk": 9, "ck": 1}', "deletion of the row", "CQL cannot take it back")
+    ]
+    assert (report.different, report.hidden.different, report.hidden.repaired) == (0, 1, 9)
+    report = verify(hidden, spark, level=3)
+    assert [one.key for one in report.hidden.described] == ['{"pk": 9, "ck": 1}']
+
+
+def test_level_3_needs_nodes_that_show_what_they_have_stored(
+    pair: Pair, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fragment_reader, "FRAGMENTS", "NO_SUCH_STATEMENT")
+    with pytest.raises(PenstockError, match=r"this cluster does not show it .*or compare with level 2"):
+        verify(pair, spark, level=3)

@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 START, STATIC, CLUSTERED, END = range(4)
 """Where in a partition a fragment is (`partition_region`)."""
+FRAGMENTS = "MUTATION_FRAGMENTS"
 SYSTEM_TABLE = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system' AND table_name = %s"
 SCYLLA_TABLE = "scylla_local"
 
@@ -152,7 +153,7 @@ class FragmentReader:
 
     @property
     def _name(self) -> str:
-        return f"MUTATION_FRAGMENTS({base_name(self.table)})"
+        return f"{FRAGMENTS}({base_name(self.table)})"
 
     @cached_property
     def _columns(self) -> tuple[str, ...]:
@@ -256,7 +257,7 @@ def fragment_reader(side: Side, table: CqlTable, *, patience: timedelta, page_si
 
     def look() -> bool:
         link = connection(side.access)
-        link.pages.prepare(f"SELECT metadata FROM MUTATION_FRAGMENTS({base_name(table)}) WHERE {where}")
+        link.pages.prepare(f"SELECT metadata FROM {FRAGMENTS}({base_name(table)}) WHERE {where}")
         return link.rows.execute(SYSTEM_TABLE, (SCYLLA_TABLE,)).one() is not None
 
     try:

@@ -97,7 +97,7 @@ class HiddenComparison:
                 yield key, _hidden(scans.unlike(key))
 
         left = {key: unlike for key, unlike in in_tasks(self.spark, work, tried) if unlike} if tried else {}
-        self.repaired = len(self.different.keys() - left.keys())
+        self.repaired += len(self.different.keys() - left.keys())
         self.different = left
 
     def report(self, most: int) -> HiddenReport:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -197,11 +197,14 @@ class _Comparison:
         """Write the rows that differ again, and compare them once more; the same for what reads do not show."""
         tried: set[Key] = set()
         todo = self.different
+        if not todo:
+            self._repair_hidden(todo)
         while todo:
             by_part: dict[Buckets, dict[Key, Pair]] = {}
             for key, pair in todo.items():
                 by_part.setdefault(self.parts[key], {})[key] = pair
             self._write(by_part)
+            self._repair_hidden(todo)
             tried |= todo.keys()
             left: dict[Key, Pair] = {}
             self.more = 0 if self.sure else self.more
@@ -214,9 +217,12 @@ class _Comparison:
             # Of rows that were too many to keep, the next ones. While writes go on, they may be on their way.
             todo = {key: pair for key, pair in left.items() if key not in tried} if self.sure else {}
         self.repaired = len(tried) - len(self.different)
+
+    def _repair_hidden(self, rows: Iterable[Key]) -> None:
+        """Write what reads do not show, also of the partitions of these rows."""
         if self.hidden:
             count = len(self.both.source.table.partition_key)
-            self.hidden.repair(tuple(cell or b"" for cell in key[:count]) for key in tried)
+            self.hidden.repair(tuple(cell or b"" for cell in key[:count]) for key in rows)
 
     def _write(self, by_part: dict[Buckets, dict[Key, Pair]]) -> None:
         source, target = self.both[:2]
