@@ -140,10 +140,19 @@ final class FragmentPage {
             Row row = partition.staticRow();
             add(key, FragmentPlace.STATIC, "static row", FragmentJson.columns(row), values(row));
         }
-        while (!isFull && partition.hasNext())
-            add(key, partition.next());
+        while (!isFull && partition.hasNext()) {
+            Unfiltered fragment = partition.next();
+            if (after == null || !isAgain(fragment, after))
+                add(key, fragment);
+        }
         if (!isFull)
             add(key, FragmentPlace.END, "partition end", null);
+    }
+
+    /** Whether it is the deletion that the last page ended with. */
+    private boolean isAgain(Unfiltered fragment, FragmentPlace after) {
+        return after.isDeletion && after.from != null && !fragment.isRow()
+               && table.comparator.compare(fragment.clustering(), after.from) == 0;
     }
 
     private void add(ByteBuffer key, Unfiltered fragment) {
@@ -168,7 +177,7 @@ final class FragmentPage {
     }
 
     private void add(ByteBuffer key, byte region, String kind, String metadata, String value) {
-        add(new FragmentPlace(key, region, null), null, kind, metadata, value);
+        add(new FragmentPlace(key, region, null, false), null, kind, metadata, value);
     }
 
     /** Adds a row in the order of the columns of {@link FragmentsStatement}. */

@@ -17,17 +17,22 @@ final class FragmentPlace {
     static final byte STATIC = 1;
     static final byte CLUSTERED = 2;
     static final byte END = 3;
+    private static final int INCLUSIVE = 1;
+    private static final int DELETION = 2;
 
     final ByteBuffer key;
     /** The last fragment's partition_region. */
     final byte region;
     /** Where the rows and deleted ranges that follow begin, if the last fragment was one of them and some may follow. */
     final ClusteringBound<?> from;
+    /** Whether a deletion that is open there was the last fragment: a read from there on begins with it again. */
+    final boolean isDeletion;
 
-    FragmentPlace(ByteBuffer key, byte region, ClusteringBound<?> from) {
+    FragmentPlace(ByteBuffer key, byte region, ClusteringBound<?> from, boolean isDeletion) {
         this.key = key;
         this.region = region;
         this.from = from;
+        this.isDeletion = isDeletion;
     }
 
     /** The place after a row or the bound of a deleted range. */
@@ -35,7 +40,8 @@ final class FragmentPlace {
         ByteBuffer[] values = new ByteBuffer[last.size()];
         for (int i = 0; i < values.length; i++)
             values[i] = last.bufferAt(i);
-        return new FragmentPlace(key, CLUSTERED, bound(last.kind().comparedToClustering < 0, values));
+        return new FragmentPlace(key, CLUSTERED, bound(last.kind().comparedToClustering < 0, values),
+                                 last.kind() != ClusteringPrefix.Kind.CLUSTERING);
     }
 
     private static ClusteringBound<?> bound(boolean isInclusive, ByteBuffer[] values) {
@@ -51,7 +57,7 @@ final class FragmentPlace {
         ByteBuffer bytes = ByteBuffer.allocate(size);
         bytes.putInt(key.remaining()).put(key.duplicate()).put(region);
         if (from != null)
-            bytes.put((byte) (from.isInclusive() ? 1 : 0));
+            bytes.put((byte) ((from.isInclusive() ? INCLUSIVE : 0) | (isDeletion ? DELETION : 0)));
         for (int i = 0; from != null && i < from.size(); i++)
             bytes.putInt(from.bufferAt(i).remaining()).put(from.bufferAt(i).duplicate());
         bytes.flip();
@@ -66,17 +72,16 @@ final class FragmentPlace {
             ByteBuffer bytes = state.partitionKey.duplicate();
             ByteBuffer key = ByteBufferUtil.readBytes(bytes, bytes.getInt());
             byte region = bytes.get();
-            return new FragmentPlace(key, region, region == CLUSTERED ? readBound(bytes) : null);
+            byte flags = bytes.hasRemaining() ? bytes.get() : 0;
+            ClusteringBound<?> from = region == CLUSTERED ? readBound(bytes, (flags & INCLUSIVE) != 0) : null;
+            return new FragmentPlace(key, region, from, (flags & DELETION) != 0);
         }
         catch (RuntimeException e) {
             throw new InvalidRequestException("Invalid value for the paging state");
         }
     }
 
-    private static ClusteringBound<?> readBound(ByteBuffer bytes) {
-        if (!bytes.hasRemaining())
-            return null;
-        boolean isInclusive = bytes.get() == 1;
+    private static ClusteringBound<?> readBound(ByteBuffer bytes, boolean isInclusive) {
         List<ByteBuffer> values = new ArrayList<>();
         while (bytes.hasRemaining())
             values.add(ByteBufferUtil.readBytes(bytes, bytes.getInt()));
