@@ -32,7 +32,7 @@ def keyspaces(cql: Any) -> Iterator[tuple[str, str]]:
         yield source, target
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("table", ["ranges", "elements", "rows", "single"])
 def test_flushes_and_compactions_of_one_side_are_no_differences(
     keyspaces: tuple[str, str], cql: Any, services: Services, table: str

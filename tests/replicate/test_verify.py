@@ -265,6 +265,7 @@ def test_level_3_finds_what_reads_do_not_show(hidden: Pair, spark: SparkSession)
     hidden.change("DELETE v FROM {ks}.t USING TIMESTAMP 5 WHERE pk = 8 AND ck = 2")
     assert verify(hidden, spark).result == "equal"
     report = verify(hidden, spark, level=3)
+    assert report.hidden is not None
     found = sorted((one.key, one.what) for one in report.hidden.described)
     assert found == sorted((key, what) for _, key, what in HIDDEN if what)
     assert (report.result, report.different) == ("different", 0)
@@ -282,11 +283,13 @@ def test_a_repair_at_level_3_writes_what_cql_can_say(hidden: Pair, spark: SparkS
     # What only the target has stays.
     hidden.change(at(hidden, "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 9 AND ck = 1"))
     report = verify(hidden, spark, level=3, repair=True)
+    assert report.hidden is not None
     assert [(one.key, one.what, one.left) for one in report.hidden.described] == [
         ('{"pk": 9, "ck": 1}', "deletion of the row", "CQL cannot take it back")
     ]
     assert (report.different, report.hidden.different, report.hidden.repaired) == (0, 1, 9)
     report = verify(hidden, spark, level=3)
+    assert report.hidden is not None
     assert [one.key for one in report.hidden.described] == ['{"pk": 9, "ck": 1}']
 
 
