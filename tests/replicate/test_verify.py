@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from penstock import replicate
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.replicate import verification
+from penstock.replicate import fragment_reader, verification
 
 ROWS = 200
 TYPES = "CREATE TYPE {ks}.address (street text, zip int)"
@@ -171,7 +171,7 @@ def test_what_the_target_got_later_is_left_and_told(pair: Pair, spark: SparkSess
 
 
 BAD: dict[str, tuple[Callable[[Pair], dict[str, Any]], str]] = {
-    "level": (lambda pair: {"level": 3}, "use 1 .values. or 2"),
+    "level": (lambda pair: {"level": 4}, "use 1 .values., 2"),
     "tries": (lambda pair: {"tries": 1}, "use 2 or more"),
     "repair": (lambda pair: {"level": 1, "repair": True}, "a repair needs the times of writes"),
 }
@@ -213,3 +213,91 @@ def test_a_repair_goes_on_until_no_row_is_left(
     assert (report.result, report.different) == ("different", ROWS)
     report = verify(pair, spark, repair=True)
     assert (report.result, report.repaired) == ("equal", ROWS)
+
+
+HIDDEN: tuple[tuple[str, str, str], ...] = (
+    # What is done to the target alone, where it is found, and what.
+    ("DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 1", '{"pk": 1}', "deletion of the partition"),
+    (
+        "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 2 AND ck >= 1 AND ck < 3",
+        '{"pk": 2}',
+        'deletion of the rows [{"ck": 1}, {"ck": 3})',
+    ),
+    (
+        "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 2 AND ck > 3",
+        '{"pk": 2}',
+        'deletion of the rows ({"ck": 3}, )',
+    ),
+    ("DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 3 AND ck = 1", '{"pk": 3, "ck": 1}', "deletion of the row"),
+    ("INSERT INTO {ks}.t (pk, ck) VALUES (4, 2) USING TIMESTAMP {later}", '{"pk": 4, "ck": 2}', "row marker"),
+    ("DELETE l FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 4 AND ck = 3", "", ""),
+    ("DELETE z FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 5 AND ck = 1", '{"pk": 5, "ck": 1}', "value of z"),
+    ("DELETE z FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 5 AND ck = 9", '{"pk": 5, "ck": 9}', "value of z"),
+    ("DELETE m FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 6 AND ck = 0", "", ""),
+    (
+        "DELETE e FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 6 AND ck = 9",
+        '{"pk": 6, "ck": 9}',
+        "deletion of all elements of e",
+    ),
+    ("DELETE m['q'] FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 6 AND ck = 1", '{"pk": 6, "ck": 1}', 'element "q" of m'),
+    ("DELETE sm['q'] FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 7", '{"pk": 7, "ck": null}', 'element "q" of sm'),
+    ("DELETE FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 900", '{"pk": 900}', "deletion of the partition"),
+)
+
+
+@pytest.fixture
+def hidden(pair: Pair) -> Pair:
+    """The tables with two more columns, and what differs in the target."""
+    pair.both("ALTER TABLE {ks}.t ADD z int")
+    pair.both("ALTER TABLE {ks}.t ADD sm map<text, int> static")
+    return pair
+
+
+def at(pair: Pair, statement: str) -> str:
+    return statement.replace("{older}", str(pair.time - 5)).replace("{later}", str(pair.time + 5))
+
+
+def test_level_3_finds_what_reads_do_not_show(hidden: Pair, spark: SparkSession) -> None:
+    for statement, _, _ in HIDDEN:
+        hidden.change(at(hidden, statement))
+    # Writes of the same time that a deletion covers are no difference.
+    hidden.change(at(hidden, "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 1 AND ck = 2"))
+    hidden.change("DELETE v FROM {ks}.t USING TIMESTAMP 5 WHERE pk = 8 AND ck = 2")
+    assert verify(hidden, spark).result == "equal"
+    report = verify(hidden, spark, level=3)
+    assert report.hidden is not None
+    found = sorted((one.key, one.what) for one in report.hidden.described)
+    assert found == sorted((key, what) for _, key, what in HIDDEN if what)
+    assert (report.result, report.different) == ("different", 0)
+    assert any("which nodes may have forgotten" in part for part in report.unseen)
+
+
+def test_a_repair_at_level_3_writes_what_cql_can_say(hidden: Pair, spark: SparkSession) -> None:
+    source = Pair(hidden.cql, hidden.hosts, hidden.target, hidden.source, hidden.time)
+    for statement, _, _ in HIDDEN:
+        source.change(at(hidden, statement))
+    # Rows that are missing: one was inserted, one only updated. Both get what they had.
+    for row in ("(3, 2)", "(30, 30)"):
+        source.change(at(hidden, f"INSERT INTO {{ks}}.t (pk, ck) VALUES {row} USING TIMESTAMP {{later}}"))
+    source.change(at(hidden, "UPDATE {ks}.t USING TIMESTAMP {later} SET v = 1 WHERE pk = 31 AND ck = 31"))
+    # What only the target has stays.
+    hidden.change(at(hidden, "DELETE FROM {ks}.t USING TIMESTAMP {older} WHERE pk = 9 AND ck = 1"))
+    report = verify(hidden, spark, level=3, repair=True)
+    assert report.hidden is not None
+    assert [(one.key, one.what, one.left) for one in report.hidden.described] == [
+        ('{"pk": 9, "ck": 1}', "deletion of the row", "CQL cannot take it back")
+    ]
+    assert (report.different, report.hidden.different, report.hidden.repaired) == (0, 1, 9)
+    # While writes may be on their way, a difference counts if it is the same in two comparisons.
+    report = replicate.verify(spark, *hidden.sides(), level=3, settle="100 milliseconds")
+    assert report.hidden is not None
+    assert (report.hidden.undecided, report.hidden.different) == (0, 1)
+    assert [one.key for one in report.hidden.described] == ['{"pk": 9, "ck": 1}']
+
+
+def test_level_3_needs_nodes_that_show_what_they_have_stored(
+    pair: Pair, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fragment_reader, "FRAGMENTS", "NO_SUCH_STATEMENT")
+    with pytest.raises(PenstockError, match=r"this cluster does not show it .*or compare with level 2"):
+        verify(pair, spark, level=3)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 from cell_states import State, session_for_states, state_of
+from hidden_facts import differences, entries, expected, hidden_scans_of
 from log_copies import HOUR, Reader, apply, place
 from pyspark.sql import SparkSession
 from waiting import patience
@@ -140,6 +141,7 @@ def test_vector(pair: Pair, services: Services, vector: Vector, request: pytest.
     expected = expected_states(vector["expect"]["partitions"], base_time, began)
     assert_same(source, expected, lists=True)
     assert_same(target, source, lists=False)
+    check_hidden(pair, services.cql, vector, base_time)
     for probe in vector.get("probes", []):
         pair.source.execute(probe["cql"], base_time)
         pair.target.execute(probe["cql"], base_time)
@@ -147,6 +149,20 @@ def test_vector(pair: Pair, services: Services, vector: Vector, request: pytest.
         assert_same(pair.source.states(), expected, lists=True)
         if not HIDDEN & set(vector.get("tags", [])):
             assert_same(pair.target.states(), expected, lists=False)
+
+
+def check_hidden(pair: Pair, cql: str, vector: Vector, base_time: int) -> None:
+    """Level 3: the source has what the vector expects, and the target has the same."""
+    for table in pair.source.tables:
+        sides = [replicate.side(f"{side.name}.{table}", hosts=cql) for side in (pair.source, pair.target)]
+        scans = hidden_scans_of(*sides)
+        clustering = tuple(column.name for column in scans.source.table.clustering_key)
+        found = entries(scans.source, scans.shape, int(time.time()), base_time)
+        assert found == expected(vector["expect"]["hidden"], table, clustering)
+        unlike = differences(scans)
+        if HIDDEN & set(vector.get("tags", [])):
+            unlike = [one for one in unlike if one.what != "row marker"]
+        assert unlike == []
 
 
 def carried_back(pair: Pair, cql: str, first: int) -> int:

@@ -32,6 +32,7 @@ from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.log_lines import begin
 from penstock.replicate.applied_changes import Progress, checkpoints_of, progress
+from penstock.replicate.hidden_comparison import HiddenReport
 from penstock.replicate.replication import TablePair
 from penstock.replicate.row_differences import Difference
 from penstock.replicate.table_scan import Side
@@ -51,9 +52,10 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--level",
         type=int,
-        choices=(1, 2),
+        choices=(1, 2, 3),
         default=2,
-        help="1 compares values; 2 also write times and times to live (default: %(default)s)",
+        help="1 compares values; 2 also write times and times to live; 3 also markers of rows and deletions, which "
+        "ScyllaDB and Cassandra with the plugin show (default: %(default)s)",
     )
     parser.add_argument(
         "--replication",
@@ -127,7 +129,7 @@ def _compare(spark: SparkSession, args: Namespace, pair: TablePair, source: Acce
     else:
         if args.also:
             print(printable(f"{pair.source} and {pair.target}"))
-        for line in _lines(report):
+        for line in _lines(report, repaired=args.repair):
             print(printable(line), flush=True)
     return EXIT[report.result]
 
@@ -165,9 +167,22 @@ def _as_json(report: Report) -> dict[str, Any]:
         "repaired": report.repaired,
         "columns": report.unlike,
         "differences": [_row(row) for row in report.described],
+        **_hidden(report),
         "not_seen": report.unseen,
         "seconds": round(report.seconds, 3),
     }
+
+
+def _hidden(report: Report) -> dict[str, Any]:
+    """What level 3 found besides, of partitions."""
+    if report.hidden is None:
+        return {}
+    found = asdict(report.hidden)
+    differences = [
+        {name: value for name, value in one.items() if value} | {"key": json.loads(one["key"])}
+        for one in found.pop("described")
+    ]
+    return {"hidden": {**found, "differences": differences}}
 
 
 def _row(row: Difference) -> dict[str, Any]:
@@ -175,7 +190,7 @@ def _row(row: Difference) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value not in ("", {})}
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: Report, *, repaired: bool) -> Iterator[str]:
     for row in report.described:
         if row.missing:
             yield f"{row.key}: not in the {row.missing}"
@@ -186,12 +201,26 @@ def _lines(report: Report) -> Iterator[str]:
     yield from report.unlike
     if report.repaired:
         yield f"{report.repaired} rows were written again from the source"
+    if report.hidden:
+        yield from _hidden_lines(report.hidden, repaired=repaired)
     yield f"{report.result}: {report.rows[0]} rows in the source, {report.rows[1]} in the target" + _counted(report)
     yield f"not compared: {'; '.join(report.unseen)}"
+
+
+def _hidden_lines(hidden: HiddenReport, *, repaired: bool) -> Iterator[str]:
+    for one in hidden.described:
+        left = f" ({one.left})" if repaired and one.left else ""
+        yield f"{one.key}: {one.what} is {one.source} in the source, {one.target} in the target{left}"
+    if hidden.repaired:
+        yield f"of {hidden.repaired} partitions, markers and deletions were written from the source"
 
 
 def _counted(report: Report) -> str:
     parts = [f", {report.different} differ"] if report.different else []
     if report.undecided:
         parts.append(f", {report.undecided} were written in each comparison")
+    if report.hidden and report.hidden.different:
+        parts.append(f"; {report.hidden.different} partitions differ in markers or deletions")
+    if report.hidden and report.hidden.undecided:
+        parts.append(f"; {report.hidden.undecided} partitions were written in each comparison")
     return "".join(parts) + f"; level {report.level}, {report.seconds:.1f} s"

@@ -27,8 +27,10 @@ from penstock.replicate.table_statements import TableStatements, removed, to, to
 from penstock.schema import Column
 
 
-def repair(source: TableScan, target: TableScan, bounds: tuple[int, int], pairs: Mapping[Key, Pair]) -> None:
-    """Repair rows within the tokens (after, until]."""
+def repair(
+    source: TableScan, target: TableScan, bounds: tuple[int, int], pairs: Mapping[Key, Pair], *, markers: bool
+) -> None:
+    """Repair rows within the tokens (after, until]; without `markers`, rows are updated but not inserted."""
     limits = RequestLimits(patience=source.patience)
     deletions = [
         (partition_key(key[: len(target.table.partition_key)]), statements)  # type: ignore[arg-type]
@@ -38,7 +40,7 @@ def repair(source: TableScan, target: TableScan, bounds: tuple[int, int], pairs:
     keyspace = target.table.keyspace
     requests = together(target.side.access, keyspace, deletions, limits)
     send_all(target.side.access, keyspace, requests, limits, what="repairing", where=target.table.full_name)
-    writer = ChangeWriter(target.side.access, target.table, limits)
+    writer = ChangeWriter(target.side.access, target.table, limits, markers=markers)
     list(writer(_rows(source, bounds, pairs)))
 
 

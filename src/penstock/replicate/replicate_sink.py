@@ -200,12 +200,16 @@ def _require_column(known: Layout, table: CqlTable, name: str, kind: CqlType, ta
 
 @dataclass(frozen=True)
 class ChangeWriter:
-    """Applies the changes of a task, and gives a row of counts (`delays`)."""
+    """Applies the changes of a task, and gives a row of counts (`delays`).
+
+    Without `markers`, rows of a snapshot are updated but not inserted.
+    """
 
     access: Access
     table: CqlTable
     limits: RequestLimits
     two_ways: TwoWays | None = None
+    markers: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         written, size, repeated = delays.DelayCounts(), 0, list[int]()
@@ -213,7 +217,7 @@ class ChangeWriter:
         lists = ListStatements(self.access, texts, self.limits)
         for batch in whole_groups(_changes(batches)):
             batch, events = delays.split(batch)
-            writes = list(mutations(texts, lists, batch, time.time_ns() // 1_000_000_000))
+            writes = list(mutations(texts, lists, batch, time.time_ns() // 1_000_000_000, markers=self.markers))
             if self.two_ways is not None:
                 writes = self.two_ways.new(writes)
             requests = together(self.access, self.table.keyspace, writes, self.limits)
@@ -273,13 +277,13 @@ def _last_group(batch: pa.RecordBatch) -> int:
 
 
 def mutations(
-    texts: TableStatements, lists: ListStatements, batch: pa.RecordBatch, now: int
+    texts: TableStatements, lists: ListStatements, batch: pa.RecordBatch, now: int, *, markers: bool
 ) -> Iterator[tuple[bytes, list[Statement]]]:
     """The statements for the changes of a batch: those of one partition in one group together, after their partition.
 
     `now` is in seconds since 1970.
     """
-    made = _statements(texts, batch, now)
+    made = _statements(texts, batch, now, markers)
     if lists.columns:
         for row, statements in lists.of(batch, now).items():
             made[row] += statements
@@ -293,12 +297,12 @@ def mutations(
             yield partition, statements[first : first + MOST_STATEMENTS]
 
 
-def _statements(texts: TableStatements, batch: pa.RecordBatch, now: int) -> list[list[Statement]]:
+def _statements(texts: TableStatements, batch: pa.RecordBatch, now: int, markers: bool) -> list[list[Statement]]:
     """The statements of each change, and of each row of a snapshot, but not of their lists."""
     snapshot = pc.equal(batch.column("op"), "r")
     rows, changes = batch.filter(snapshot), batch.filter(pc.invert(snapshot))
     made = {
-        True: iter(row_statements(texts, rows, now) if rows.num_rows else []),
+        True: iter(row_statements(texts, rows, now, markers=markers) if rows.num_rows else []),
         False: iter(change_statements(texts, changes, now) if changes.num_rows else []),
     }
     return [next(made[one]) for one in snapshot.to_pylist()]

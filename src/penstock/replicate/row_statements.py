@@ -53,17 +53,20 @@ class Value:
     entry: tuple[bytes, ...] = ()
 
 
-def row_statements(texts: TableStatements, batch: pa.RecordBatch, now: int) -> list[list[Statement]]:
-    """The statements of each row of a batch with the columns of `cdc.read`; `now` is in seconds since 1970."""
-    rows, writer = _Rows(texts.table, batch), _RowWriter(texts)
+def row_statements(texts: TableStatements, batch: pa.RecordBatch, now: int, *, markers: bool) -> list[list[Statement]]:
+    """The statements of each row of a batch with the columns of `cdc.read`; `now` is in seconds since 1970.
+
+    Without `markers`, none of them is an INSERT.
+    """
+    rows, writer = _Rows(texts.table, batch), _RowWriter(texts, markers)
     return [list(writer.row(rows, row, now)) for row in range(batch.num_rows)]
 
 
 class _RowWriter:
     """Makes the statements of rows."""
 
-    def __init__(self, texts: TableStatements) -> None:
-        self.texts, self.table = texts, texts.table
+    def __init__(self, texts: TableStatements, markers: bool) -> None:
+        self.texts, self.table, self.markers = texts, texts.table, markers
 
     def row(self, rows: _Rows, row: int, now: int) -> Iterator[Statement]:
         """The statements of one row."""
@@ -73,9 +76,10 @@ class _RowWriter:
         for column in rows.columns:
             for at, value in rows.values(column, row):
                 written[at].append(value)
-        if not written and not static:
+        inserted = self.markers and not static
+        if not written and inserted:
             yield self.texts.insert([]), [*key, *_bound(Written(since, None), now)]
-        oldest = min(written, key=lambda at: at.time) if written and not static else None
+        oldest = min(written, key=lambda at: at.time) if written and inserted else None
         for at, values in written.items():
             if at.expires is not None and at.expires <= now:
                 yield from self._deleted(at, values, key, static)

@@ -8,24 +8,23 @@ proven or gone, so writes may go on meanwhile.
 from __future__ import annotations
 
 import logging
-import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from penstock.cdc.generations import now_micros
 from penstock.config import Duration, duration, duration_text
 from penstock.errors import PenstockError
 from penstock.native import Array
-from penstock.plans import parallelism
 from penstock.replicate.applied_changes import Progress
+from penstock.replicate.comparison_tasks import in_tasks, number_of_ranges
+from penstock.replicate.hidden_comparison import HiddenComparison, HiddenReport, hidden_scans
 from penstock.replicate.repair import repair as repair_rows
 from penstock.replicate.row_differences import Difference, Key, Pair, described, differing, proven
 from penstock.replicate.row_digests import BUCKETS, COUNT, WIDTH, Compared, bounds, compare, digests
@@ -34,9 +33,8 @@ from penstock.replicate.table_scan import Scans, Side, TableScan, scans
 log = logging.getLogger(__name__)
 
 WHERE = "replicate.verify"
-Level: TypeAlias = Literal[1, 2]
+Level: TypeAlias = Literal[1, 2, 3]
 Result: TypeAlias = Literal["equal", "different", "undecided"]
-RANGES_PER_TASK = 4
 ROWS_TOGETHER = 20_000
 """Rows of a side that a task holds to compare them one by one."""
 MOST_ROWS = 100_000
@@ -54,6 +52,7 @@ class Report:
     `rows` are the rows of the source and of the target. `different` rows differ, of which `described` has the first
     ones; `undecided` rows differed in every comparison, but were written in between. `repaired` rows were written again
     from the source. `unlike` says how the columns of the tables differ, and `unseen` what this comparison cannot see.
+    `hidden` is what level 3 found besides.
     """
 
     source: Side
@@ -68,12 +67,14 @@ class Report:
     unseen: tuple[str, ...]
     read_again: int
     seconds: float
+    hidden: HiddenReport | None = None
 
     @property
     def result(self) -> Result:
-        if self.different or self.unlike:
+        hidden = self.hidden or HiddenReport(0, 0, 0, ())
+        if self.different or self.unlike or hidden.different:
             return "different"
-        return "undecided" if self.undecided else "equal"
+        return "undecided" if self.undecided or hidden.undecided else "equal"
 
 
 def verify(
@@ -91,15 +92,18 @@ def verify(
 ) -> Report:
     """Compare two tables, while changes of the source may still be written and applied to the target.
 
-    `level` 1 compares values; 2 also write times, and times to live within 2 seconds. A row that differs is compared
-    again when all changes of before have arrived, and a difference counts if it is the same. `settle` says when that
-    is: `replicate.progress(...)` asks the replication, a duration is how long a change may take from the source to the
-    target; give 0 if nothing is written or on its way. Rows that were written in between are compared up to `tries`
-    times, then they are undecided. `most` differences are described. With `repair` the rows that differ are
-    written again from the source, with their times; the report has those that differ still, because the target's writes
-    are newer.
+    `level` 1 compares values; 2 also write times, and times to live within 2 seconds; 3 also what reads do not show:
+    markers of rows, deletions that nodes still have, and the times of all elements of collections.
 
-    Raises PenstockError if a table does not exist or the keys differ, or if the replication does not get on for
+    A row that differs is compared again when all changes of before have arrived, and a difference counts if it is the
+    same. `settle` says when that is: `replicate.progress(...)` asks the replication, a duration is how long a change
+    may take from the source to the target; give 0 if nothing is written or on its way. Rows that were written in
+    between are compared up to `tries` times, then they are undecided. `most` differences are described. With `repair`
+    the rows that differ are written again from the source, with their times; the report has those that differ still,
+    because the target's writes are newer, or because CQL cannot write the difference.
+
+    Raises PenstockError if a table does not exist or the keys differ, if a cluster does not show what level 3 compares,
+    or if the replication does not get on for
     `patience`; DatabaseUnavailable if no node answers within `patience`.
     """
     arrival = settle if isinstance(settle, Progress) else duration(settle, name="settle")
@@ -107,17 +111,25 @@ def verify(
     _check(level, tries, repair)
     began = time.monotonic()
     both = scans(source, target, level, patience=longest, page_size=page_size)
+    sure, hidden = arrival == timedelta(0), None
+    if level > 2:
+        found_hidden, unseen = hidden_scans(both, patience=longest, page_size=page_size)
+        both, hidden = both._replace(unseen=unseen), HiddenComparison(spark, found_hidden, sure=sure)
     found = _digested(spark, both)
     compared = compare(*found)
     log.info("%s and %s: %d of %d buckets differ", source, target, len(compared.different), BUCKETS)
     rows = np.maximum(found[0][:, COUNT], found[1][:, COUNT]).astype(np.int64)
-    comparison = _Comparison(spark, both, sure=arrival == timedelta(0))
+    comparison = _Comparison(spark, both, hidden, sure=sure)
     parts = comparison.compare(_parts(compared.different, rows))
+    if hidden:
+        hidden.compare()
     for _ in range(tries - 1):
-        if not parts:
+        if not parts and not (hidden and hidden.open):
             break
         _await(arrival, len(comparison.open), longest)
         parts = comparison.compare(parts)
+        if hidden:
+            hidden.again()
     if repair:
         comparison.repair()
     return comparison.report(source, target, level, compared, most, time.monotonic() - began)
@@ -138,8 +150,12 @@ def _check(level: int, tries: int, repair: bool) -> None:
         raise PenstockError(
             "a repair needs the times of writes", where=WHERE, next="leave level out: level 2 compares them"
         )
-    if level not in (1, 2):
-        raise PenstockError(f"level cannot be {level!r}", where=WHERE, next="use 1 (values) or 2 (and their times)")
+    if level not in (1, 2, 3):
+        raise PenstockError(
+            f"level cannot be {level!r}",
+            where=WHERE,
+            next="use 1 (values), 2 (and their times) or 3 (and what reads do not show)",
+        )
     if tries < 2:
         raise PenstockError(
             f"tries cannot be {tries}", where=WHERE, next="use 2 or more: a difference needs two comparisons to be sure"
@@ -149,8 +165,8 @@ def _check(level: int, tries: int, repair: bool) -> None:
 class _Comparison:
     """The rows that differ, over several comparisons; `sure` says that the first one counts already."""
 
-    def __init__(self, spark: SparkSession, both: Scans, *, sure: bool) -> None:
-        self.spark, self.both, self.sure = spark, both, sure
+    def __init__(self, spark: SparkSession, both: Scans, hidden: HiddenComparison | None, *, sure: bool) -> None:
+        self.spark, self.both, self.hidden, self.sure = spark, both, hidden, sure
         self.different: dict[Key, Pair] = {}
         self.parts: dict[Key, Buckets] = {}
         self.repaired = 0
@@ -178,14 +194,17 @@ class _Comparison:
         return [] if self.sure else again
 
     def repair(self) -> None:
-        """Write the rows that differ again, and compare them once more."""
+        """Write the rows that differ again, and compare them once more; the same for what reads do not show."""
         tried: set[Key] = set()
         todo = self.different
+        if not todo:
+            self._repair_hidden(todo)
         while todo:
             by_part: dict[Buckets, dict[Key, Pair]] = {}
             for key, pair in todo.items():
                 by_part.setdefault(self.parts[key], {})[key] = pair
             self._write(by_part)
+            self._repair_hidden(todo)
             tried |= todo.keys()
             left: dict[Key, Pair] = {}
             self.more = 0 if self.sure else self.more
@@ -199,15 +218,23 @@ class _Comparison:
             todo = {key: pair for key, pair in left.items() if key not in tried} if self.sure else {}
         self.repaired = len(tried) - len(self.different)
 
+    def _repair_hidden(self, rows: Iterable[Key]) -> None:
+        """Write what reads do not show, also of the partitions of these rows."""
+        if self.hidden:
+            count = len(self.both.source.table.partition_key)
+            self.hidden.repair(tuple(cell or b"" for cell in key[:count]) for key in rows)
+
     def _write(self, by_part: dict[Buckets, dict[Key, Pair]]) -> None:
         source, target = self.both[:2]
+        # Level 3 knows the markers of rows, and writes them itself.
+        markers = self.hidden is None
 
         def work(items: list[tuple[Buckets, dict[Key, Pair]]]) -> Iterator[None]:
             for part, pairs in items:
-                repair_rows(source, target, bounds(*part), pairs)
+                repair_rows(source, target, bounds(*part), pairs, markers=markers)
                 yield
 
-        for _ in _tasks(self.spark, work, list(by_part.items())):
+        for _ in in_tasks(self.spark, work, list(by_part.items())):
             pass
 
     def report(self, source: Side, target: Side, level: int, compared: Compared, most: int, seconds: float) -> Report:
@@ -227,6 +254,7 @@ class _Comparison:
             unseen=self.both.unseen,
             read_again=len(compared.different),
             seconds=seconds,
+            hidden=self.hidden.report(most) if self.hidden else None,
         )
 
 
@@ -247,25 +275,9 @@ def _parts(different: Sequence[int], rows: Array) -> list[Buckets]:
 # In Spark's tasks.
 
 
-def _tasks(spark: SparkSession, work: Callable[[list[Any]], Iterator[Any]], items: Sequence[Any]) -> Iterator[Any]:
-    """Run `work` on the items, some in each task, and yield what it yields."""
-    count = min(len(items), RANGES_PER_TASK * parallelism(spark))
-    dealt = [list(items[number::count]) for number in range(count)]
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for result in work(dealt[number]):
-                    yield pa.record_batch({"result": pa.array([pickle.dumps(result)], pa.binary())})
-
-    frame = spark.range(0, count, 1, count).mapInArrow(run, "result binary")
-    for row in frame.toLocalIterator():
-        yield pickle.loads(row[0])
-
-
 def _digested(spark: SparkSession, both: Scans) -> tuple[Array, Array]:
     """The buckets of both tables."""
-    count = RANGES_PER_TASK * parallelism(spark)
+    count = number_of_ranges(spark)
     edges = [BUCKETS * number // count for number in range(count + 1)]
     ranges = [(side, *edges[number : number + 2]) for number in range(count) for side in (0, 1)]
     scanned = both.source.compared, both.target.compared
@@ -275,7 +287,7 @@ def _digested(spark: SparkSession, both: Scans) -> tuple[Array, Array]:
             yield side, first, _digest(scanned[side], first, end)
 
     found = np.zeros((BUCKETS, WIDTH), np.uint64), np.zeros((BUCKETS, WIDTH), np.uint64)
-    for side, first, part in _tasks(spark, work, ranges):
+    for side, first, part in in_tasks(spark, work, ranges):
         found[side][first : first + len(part)] = part
     return found
 
@@ -310,4 +322,4 @@ def _differing(
                     more += 1
             yield part, found, more
 
-    yield from _tasks(spark, work, parts)
+    yield from in_tasks(spark, work, parts)

@@ -43,9 +43,9 @@ public final class CdcQueryHandler implements QueryHandler {
     public CQLStatement parse(String query, QueryState state, QueryOptions options) {
         Generations.start();
         String known = BypassCache.removed(query);
-        CQLStatement select =
-            ScyllaTables.select(known, state.getClientState().cloneWithKeyspaceIfSet(options.getKeyspace()));
-        return select != null ? select : node.parse(known, state, options);
+        ClientState client = state.getClientState().cloneWithKeyspaceIfSet(options.getKeyspace());
+        CQLStatement own = OwnPreparedStatements.select(known, client);
+        return own != null ? own : node.parse(known, state, options);
     }
 
     @Override

@@ -16,8 +16,7 @@ import org.apache.cassandra.utils.MD5Digest;
 
 /**
  * Prepared statements that the node cannot prepare, which are kept here: those with {@code cdc = {...}}, whose map the
- * node takes for an error, and SELECTs from tables that only ScyllaDB has. A client whose statement was forgotten
- * prepares it again.
+ * node takes for an error, and SELECTs that only ScyllaDB has. A client whose statement was forgotten prepares it again.
  */
 final class OwnPreparedStatements {
     private static final int KEPT = 1000;
@@ -25,13 +24,22 @@ final class OwnPreparedStatements {
     private final Cache<MD5Digest, QueryHandler.Prepared> prepared = Caffeine.newBuilder().maximumSize(KEPT).build();
 
     QueryHandler.Prepared get(MD5Digest id) {
-        return prepared.getIfPresent(id);
+        QueryHandler.Prepared found = prepared.getIfPresent(id);
+        boolean isOld = found != null && found.statement instanceof FragmentsStatement
+                        && !((FragmentsStatement) found.statement).isCurrent();
+        return isOld ? null : found;
     }
 
     /** The prepared statement, or null if it is one that the node can prepare. */
     ResultMessage.Prepared prepare(String query, ClientState client) {
-        CQLStatement select = ScyllaTables.select(query, client);
+        CQLStatement select = select(query, client);
         return select != null ? keep(query, select, client.getRawKeyspace()) : prepareSchema(query, client);
+    }
+
+    /** A SELECT that only ScyllaDB has, or null if it is another statement. */
+    static CQLStatement select(String query, ClientState client) {
+        CQLStatement fragments = FragmentsStatement.parse(query, client);
+        return fragments != null ? fragments : ScyllaTables.select(query, client);
     }
 
     private ResultMessage.Prepared prepareSchema(String query, ClientState client) {
@@ -50,9 +58,11 @@ final class OwnPreparedStatements {
     }
 
     private ResultMessage.Prepared keep(String query, CQLStatement statement, String keyspace) {
+        ResultSet.ResultMetadata result = statement instanceof FragmentsStatement
+                                          ? ((FragmentsStatement) statement).metadata()
+                                          : ResultSet.ResultMetadata.fromPrepared(statement);
         MD5Digest id = MD5Digest.compute(keyspace == null ? query : keyspace + query);
         prepared.put(id, new QueryHandler.Prepared(statement, query, false, keyspace));
-        ResultSet.ResultMetadata result = ResultSet.ResultMetadata.fromPrepared(statement);
         return new ResultMessage.Prepared(id, result.getResultMetadataId(),
                                           ResultSet.PreparedMetadata.fromPrepared(statement), result);
     }
