@@ -113,6 +113,13 @@ def running(connect: KafkaConnect, name: str) -> list[dict[str, Any]]:
     return found
 
 
+def position(connect: KafkaConnect, name: str, table: str) -> dict[str, Any]:
+    """The position in a table."""
+    shown = requests.get(f"{connect.url}/connectors/{name}/offsets", timeout=PATIENCE).json()["offsets"]
+    (found,) = (one["offset"] for one in shown if one["partition"]["table_name"] == table.split(".")[1])
+    return dict(found)
+
+
 @contextmanager
 def writer(cql: Any, table: str) -> Iterator[None]:
     """A thread that updates, deletes and adds rows, beside the first half of them."""
@@ -158,12 +165,7 @@ def test_the_rest_api_asks_for_a_snapshot_while_the_log_goes_on(
     rows = dict(cql.execute(f"SELECT id, v FROM {table}"))
     until(lambda: final(services, topic) == rows, "final state of the table")
     assert snapshot_ids(services, f"{config['topic.prefix']}.{other}") == []
-    (position,) = (
-        one
-        for one in requests.get(f"{connect.url}/connectors/{named}/offsets", timeout=PATIENCE).json()["offsets"]
-        if one["partition"]["table_name"] == table.split(".")[1]
-    )
-    assert list(position["offset"]["ad_hoc"]) == ["signal"]
+    until(lambda: [*position(connect, named, table)["ad_hoc"]] == ["signal"], "a position after the snapshot")
 
 
 @pytest.mark.parametrize(

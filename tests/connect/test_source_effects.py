@@ -24,6 +24,7 @@ from penstock.connect.keystores import as_pem
 from penstock.connect.plugins import plugin_of
 from penstock.connect.properties import FREE, properties
 from penstock.connect.providers import Provided
+from penstock.connect.signal_watch import channels
 
 PROVIDED = Provided({}, {"key.converter": JSON, "value.converter": JSON})
 ADVANCED = {"cdc.output.format": "advanced"}
@@ -32,6 +33,7 @@ USER = {"scylla.user": "ann", "scylla.password": "hush"}
 PEM = {"scylla.ssl.openssl.keyCertChain": __file__, "scylla.ssl.openssl.privateKey": __file__}
 GROUP = {"topic.creation.groups": "g", "topic.creation.g.include": "p.*", "topic.creation.g.partitions": "7"}
 GROUP |= {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+SIGNALS = {"signal.enabled.channels": "kafka"}
 
 # By property: a configuration with it, where its effect is, and the effect.
 EFFECTS: dict[str, list[tuple[dict[str, str], str, Any]]] = {
@@ -124,6 +126,22 @@ EFFECTS: dict[str, list[tuple[dict[str, str], str, Any]]] = {
         ({}, "read.write_times", False),
         ({"cdc.output.format": "extended", "penstock.write.times": "true"}, "read.write_times", True),
     ],
+    "signal.enabled.channels": [
+        ({"signal.data.collection": "ks.s"}, "signals", {"source": "table ks.s"}),
+        (SIGNALS, "signals", {"kafka": "topic p-signal at localhost:9092"}),
+    ],
+    "signal.data.collection": [({}, "signals", {})],
+    "signal.kafka.topic": [
+        (SIGNALS | {"signal.kafka.topic": "x"}, "signals", {"kafka": "topic x at localhost:9092"}),
+    ],
+    "signal.kafka.bootstrap.servers": [
+        (SIGNALS | {"signal.kafka.bootstrap.servers": "b:1"}, "signals", {"kafka": "topic p-signal at b:1"}),
+    ],
+    "signal.poll.interval.ms": [({"signal.poll.interval.ms": "7"}, "values.signal.poll.interval.ms", 7)],
+    "incremental.snapshot.chunk.size": [
+        ({}, "read.chunk_rows", 20_000),
+        ({"incremental.snapshot.chunk.size": "9"}, "read.chunk_rows", 9),
+    ],
 }
 STORES = {f"scylla.ssl.{store}.{part}" for store in ("truststore", "keystore") for part in ("path", "password")}
 """Their effect needs a keystore, in a test below."""
@@ -169,6 +187,7 @@ def effects(monkeypatch: pytest.MonkeyPatch, more: dict[str, str]) -> dict[str, 
         "values": checked.values,
         "pause": beats._pause,
         "beats": heartbeat.topic(checked.values),
+        "signals": {one.name: one.where for one in channels(setup)},
         "every": made.every,
     }
 

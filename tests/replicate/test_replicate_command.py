@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,8 +76,8 @@ def test_a_table_is_created_copied_altered_and_verified(
     assert ran.returncode == 1 and "different: 50 rows in the source, 50 in the target, 1 differ" in ran.stdout
     assert '{"id": 7}: total is 1 in the source, 2 in the target' in ran.stdout
     assert '{"id": 9}: value of note is none in the source, deleted at 1' in ran.stdout
-    # Each row's set was written whole, which deleted what was there; a snapshot does not copy that.
-    assert "50 partitions differ in markers or deletions; level 3" in ran.stdout
+    # Each row's set was written whole, which deleted what was there; that is not copied with rows of a snapshot.
+    assert re.search(r"; \d+ partitions differ in markers or deletions; level 3", ran.stdout)
 
 
 @pytest.mark.slow
