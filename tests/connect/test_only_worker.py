@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -81,6 +82,18 @@ def test_a_group_that_this_user_may_not_join_is_a_warning(
     (message,) = caplog.messages
     assert "it is not known whether another worker runs the connectors of topic t" in message
     assert "not allowed in this group" in message
+
+
+def test_a_worker_that_ends_at_once_does_not_wait_for_brokers() -> None:
+    def begin_and_end() -> None:
+        for _ in range(20):
+            with OnlyWorker("127.0.0.1:1", "t", "a:1", {}):
+                pass
+
+    thread = Thread(target=begin_and_end, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 @pytest.mark.slow

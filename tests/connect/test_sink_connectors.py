@@ -325,6 +325,8 @@ def test_a_connector_keeps_its_class(connect: KafkaConnect, config: dict[str, st
         ("CassandraSinkConnector", "sink"),
         ("JdbcSinkConnector", "sink"),
         ("ReplicationSinkConnector", "sink"),
+        ("FileStreamSinkConnector", "sink"),
+        ("FilesSinkConnector", "sink"),
     }
 
 

@@ -39,7 +39,7 @@ class OnlyWorker:
         self._first: Mapping[str, Any] | None = None
         self._known = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._left = asyncio.Event()
+        self._left, self._leaving = asyncio.Event(), False
         self._thread = threading.Thread(target=self._take_part, name="only worker", daemon=True)
 
     def __enter__(self) -> OnlyWorker:
@@ -47,6 +47,7 @@ class OnlyWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._leaving = True
         if self._loop:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._left.set)
@@ -99,6 +100,8 @@ class OnlyWorker:
 
     async def _stay(self) -> None:
         self._loop = asyncio.get_running_loop()
+        if self._leaving:  # before there was a loop to tell it
+            return
         member = GroupMember(
             self._servers,
             PREFIX + self._topic,
