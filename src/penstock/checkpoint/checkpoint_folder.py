@@ -114,7 +114,7 @@ class Local:
                 # Hadoop would compare the new file with the checksum of the old one.
                 file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
                 unfinished.replace(file)
-                _sync(file.parent)
+                sync_folder(file.parent)
             except OSError:
                 with suppress(OSError):
                     unfinished.unlink()
@@ -186,7 +186,7 @@ def is_object_store(uri: str) -> bool:
     return _OBJECT_STORE.match(uri) is not None
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the folder's entries to disk, which include a rename."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

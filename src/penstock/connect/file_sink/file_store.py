@@ -19,6 +19,7 @@ from typing import Protocol
 from pyarrow import ArrowException
 from pyarrow.fs import S3FileSystem
 
+from penstock.checkpoint.checkpoint_folder import sync_folder
 from penstock.connect.file_sink.file_errors import told
 from penstock.errors import PenstockError
 from penstock.query import Unavailable
@@ -62,7 +63,7 @@ class FolderStore:
                 with suppress(OSError):
                     fresh.unlink(missing_ok=True)
                 raise
-            _sync(file.parent)
+            sync_folder(file.parent)
 
     def require(self) -> None:
         with told(str(self.root)):
@@ -89,14 +90,6 @@ def _write(file: Path, data: bytes) -> None:
         while left:
             left = left[opened.write(left) :]
         os.fsync(opened.fileno())
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +17,7 @@ from penstock.connect import topics
 from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.sink import sink_starts
-from penstock.connect.sink.destinations import Chunks
+from penstock.connect.sink.destinations import Destination
 from penstock.connect.sink.retries import Patient, Retries
 from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_writer import DeadLetterTopic, SinkWriter
@@ -135,7 +136,7 @@ class SinkTask:
 
     def records(self, spark: SparkSession, topic: str, start: str, *, packed: bool) -> DataFrame:
         """The undecoded records of a topic."""
-        chunk, wait = self._chunks or (None, None)
+        chunk, wait = (self._destination and self._destination.chunks) or (None, None)
         return raw_records(
             spark,
             topic,
@@ -149,20 +150,20 @@ class SinkTask:
             packed=packed,
         )
 
-    @property
-    def _chunks(self) -> Chunks | None:
-        destination = plugin_of(self.config).destination
-        return destination(self.values, self.config).chunks if destination else None
+    @cached_property
+    def _destination(self) -> Destination | None:
+        """Where records go; None if a kind of task of its own writes them."""
+        made = plugin_of(self.config).destination
+        return made(self.values, self.config) if made else None
 
     def _writer(self) -> SinkWriter:
-        destination = plugin_of(self.config).destination
-        assert destination, "the plugin is a sink's"
+        assert self._destination, "the plugin is one of records"
         retries = Retries.of(self.values)
         key, value, header = (deserializer(side, self.config) for side in ("key", "value", "header"))
         if retries:
             key, value, header = (Patient(one, retries) for one in (key, value, header))
         return SinkWriter(
-            destination(self.values, self.config),
+            self._destination,
             key,
             value,
             header,
