@@ -10,7 +10,7 @@ from cassandra.util import uuid_from_time
 
 from penstock.cdc import cdc_resume
 from penstock.cdc.cdc_options import settings
-from penstock.cdc.cdc_resume import CdcResume
+from penstock.cdc.cdc_resume import CdcResume, sought
 from penstock.cdc.generations import Position, now_micros
 from penstock.cdc.planner import Planner
 from penstock.errors import DataLost
@@ -146,6 +146,10 @@ def test_a_time_that_was_set_and_that_the_log_does_not_hold_is_told() -> None:
     ):
         resume(ttl=300).moved(before)
     assert resume(ttl=300, lossy=True).moved(before) is not None
+    # What is only begun with does not have to be there; what is required does.
+    assert resume(ttl=300).moved(sought(NOW - 600 * SECOND, required=NOW - 200 * SECOND)) is not None
+    with pytest.raises(DataLost, match="does not go back to 2"):
+        resume(ttl=300).moved(sought(None, required=NOW - 400 * SECOND))
 
 
 def test_two_logs_are_told_apart_only_if_their_ids_are_known() -> None:

@@ -20,7 +20,7 @@ from kafka_topics import messages, new_topic
 from pyspark.sql import SparkSession
 from requests.exceptions import HTTPError
 from waiting import PATIENCE, until
-from worker_group import DEFAULTS, Member, cut_off, member_of, new_group
+from worker_group import DEFAULTS, Member, cut_off, member_of, new_group, without_positions
 
 from penstock.connect.connector import Connector
 from penstock.connect.connector_store import Kept
@@ -125,6 +125,31 @@ def test_tasks_are_divided_and_move_without_a_change_lost_or_repeated(
     assert [f"{one['partition']['keyspace_name']}.{one['partition']['table_name']}" for one in offsets] == names
     second.connect.delete_connector("moving")
     until(lambda: not second.running, "end of the deleted connector's tasks")
+
+
+@pytest.mark.slow
+def test_a_task_waits_until_its_positions_are_read(
+    group: Group, services: Services, cql: Any, tables: Any, config: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    name = tables("handed_over")
+    topic = f"{config['topic.prefix']}.{name}"
+    first = group.join()
+    first.connect.create_connector({"name": "over", "config": config | {"scylla.table.names": name}})
+    until(lambda: states(first, "over") == ["RUNNING"], "running task")
+    second = group.join()
+    until(lambda: first.worker.work.workers == second.worker.work.workers, "second worker")
+    with without_positions(second):
+        cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (1, 1, 'a')")
+        until(lambda: arrived(services, topic) == 1, "the first event")
+        group.leave(first)
+        until(lambda: "tasks wait for their positions" in caplog.text, "word of it")
+        assert not second.running
+    until(lambda: states(second, "over") == ["RUNNING"], "running task")
+    cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (2, 1, 'a')")
+    until(lambda: arrived(services, topic) >= 2, "the second event")
+    assert arrived(services, topic) == 2
+    second.connect.delete_connector("over")
+    until(lambda: not second.running, "end of the task")
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from penstock.connect.providers import Provided
 from penstock.connect.world import World
 from penstock.serve.rest_server import RestServer, address_of, bind
 from penstock.wire.broker_connection import BrokerConnection
-from penstock.wire.cluster import Broker
+from penstock.wire.cluster import Broker, Cluster
 from penstock.wire.errors import ConnectionLost
 from penstock.wire.group_member import GroupMember
 
@@ -85,12 +85,26 @@ def member_of(
 
 def cut_off(member: GroupMember) -> None:
     """Let no request of this member reach a broker any more; call it in the event loop."""
+    for cluster in member._clusters:
+        _cut(cluster)
 
+
+def _cut(cluster: Cluster) -> None:
     async def connect(broker: Broker) -> BrokerConnection:
         raise ConnectionLost("the network is down")
 
-    for cluster in member._clusters:
-        cluster.connect = connect  # type: ignore[method-assign]
-        for peer in cluster._peers.values():
-            if peer.connection:
-                peer.connection._break(ConnectionLost("the network is down"))
+    cluster.connect = connect  # type: ignore[method-assign]
+    for peer in cluster._peers.values():
+        if peer.connection:
+            peer.connection._break(ConnectionLost("the network is down"))
+
+
+@contextmanager
+def without_positions(member: Member) -> Iterator[None]:
+    """Let this worker read nothing of the topic of positions meanwhile."""
+    reading = member.worker._topics.positions._topic._reading
+    assert reading
+    loop, reader, _ = reading
+    loop.call_soon_threadsafe(_cut, reader._cluster)
+    yield
+    loop.call_soon_threadsafe(delattr, reader._cluster, "connect")

@@ -21,12 +21,21 @@ from penstock.errors import DataLost
 
 log = logging.getLogger(__name__)
 
-SEEK, EARLIEST = "seek", "earliest"
-"""Keys of an offset that a user has set: search for its `time`, or start at the log's beginning."""
+SEEK, EARLIEST, REQUIRED = "seek", "earliest", "required"
+"""Keys of an offset that was not read: search for its `time`, or start at the log's beginning; see `sought`."""
 MOVED = "moved"
 """Key of an offset that was not reached by reading from the previous one."""
 AWAY = 60_000_000
 """Microseconds; a running query moves its offset more often, and notices an ALTER itself."""
+
+
+def sought(time: int | None, *, required: int | None = None) -> dict[str, Any]:
+    """An offset from which a query begins at a time (microseconds since 1970), or at the log's beginning.
+
+    The log must still have all from `required` on, by default from `time` on: otherwise the query ends with DataLost.
+    """
+    offset = {"generation": 0, "time": time or 0, "planned": 0, SEEK: EARLIEST if time is None else "time"}
+    return offset if required is None else offset | {REQUIRED: required}
 
 
 class CdcResume:
@@ -111,12 +120,12 @@ class CdcResume:
 
     def _sought(self, start: dict[str, Any]) -> Position:
         time = None if start[SEEK] == EARLIEST else int(start["time"])
-        held = self.planner.held_from()
-        if time is not None and time < held:
+        held, required = self.planner.held_from(), start.get(REQUIRED, time)
+        if required is not None and required < held:
             ttl = self.planner.table.option("ttl")
             self._lost(
-                f"the log does not go back to {_text(time)}, the position that was set: its ttl is {ttl} s",
-                f"changes from {_text(time)} to {_text(held)}",
+                f"the log does not go back to {_text(required)}, the position that was set: its ttl is {ttl} s",
+                f"changes from {_text(required)} to {_text(held)}",
             )
         found = replace(self.planner.begin(time), planned=now_micros())
         log.warning("%s continues at %s, the position that was set", self._where, _text(found.time + 1))

@@ -262,6 +262,14 @@ def _range(end: int | bytes, streams: Iterable[bytes] | None = ()) -> tuple[int,
     return (token_of(end), (end,)) if isinstance(end, bytes) else (end, tuple(streams or ()))
 
 
+def vnode_of(stream: bytes) -> int:
+    """The number of a stream's vnode in its generation; 0 for the stream of a tablet.
+
+    It is in 22 bits above the version, in the last four bits (`cdc/generation.cc` of ScyllaDB).
+    """
+    return int.from_bytes(stream[8:], "big") >> 4 & 0x3FFFFF
+
+
 def _millis(time: datetime) -> int:
     return micros(time) // 1000
 

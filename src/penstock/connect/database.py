@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from penstock.cdc.ad_hoc import filter_problem
 from penstock.cdc.cdc_tables import expand, find_table
+from penstock.cdc.generations import Generations, published, vnode_of
 from penstock.cdc.planner import require_readable
 from penstock.connect.keystores import pem_files
 from penstock.database.access import Access, NoTls
@@ -70,6 +71,22 @@ def rows(values: Mapping[str, Any], query: str, parameters: tuple[Any, ...] = ()
     """The rows of a SELECT; raises PenstockError if the database does not answer, and the driver's refusals."""
     session = _session(values)
     return _asked(lambda: list(session.execute(query, parameters)), "reading", ",".join(values[HOSTS]))
+
+
+def vnodes(values: Mapping[str, Any], table: str, generation: int) -> Set[int] | None:
+    """The vnodes of a generation (milliseconds since 1970) of a table's log; None if the database does not know it.
+
+    Raises PenstockError if the database does not answer, or the table does not exist.
+    """
+    session = _session(values)
+
+    def find() -> Set[int] | None:
+        generations = Generations(session, published(session, find_table(session, table)))
+        if generation not in generations.starts():
+            return None
+        return {vnode_of(stream) for stream in generations.streams(generation)}
+
+    return _asked(find, "reading the log's generations", table)
 
 
 def filter_refused(values: Mapping[str, Any], table: str, filter: str) -> str | None:

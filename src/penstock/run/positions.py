@@ -334,10 +334,9 @@ def _guessed(offset: str) -> Source:
 def _set(folder: CheckpointFolder, source: Source, offset: str, time: datetime | None) -> str:
     """The offset with which a source begins at this time."""
     if source.format == CDC:
-        from penstock.cdc.cdc_resume import EARLIEST as BEGIN, SEEK
+        from penstock.cdc.cdc_resume import sought
 
-        micros = 0 if time is None else (time - EPOCH) // timedelta(microseconds=1)
-        return json.dumps({"generation": 0, "time": micros, "planned": 0, SEEK: BEGIN if time is None else "time"})
+        return json.dumps(sought(None if time is None else (time - EPOCH) // timedelta(microseconds=1)))
     if source.format == OUR_KAFKA:
         (topic, *_) = topics(_parsed(offset) if offset != NONE else {}) or [source.of.get("topic", "")]
         # Rounded up: Kafka's records have times in milliseconds.

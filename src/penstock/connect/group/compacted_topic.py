@@ -36,8 +36,8 @@ Seen = Callable[[str, bytes | None, int], None]
 """Gets the key, the value (None for a tombstone) and the offset of each record, in a thread of the topic's."""
 
 
-class NotWritten(PenstockError):
-    """A record was not written, or not seen in time; trying again can help."""
+class NotInTime(PenstockError):
+    """A record was not written, or the topic was not read, in time; trying again can help."""
 
     retriable = True
 
@@ -90,38 +90,45 @@ class CompactedTopic:
 
     def put(self, key: str, value: bytes | None) -> None:
         """Write a record, and wait until it is seen here; raises PenstockError if it is not written in time."""
+        self.put_all({key: value})
+
+    def put_all(self, records: Mapping[str, bytes | None]) -> None:
+        """Write records, and wait until they are seen here; raises PenstockError if that takes too long."""
+        sent = [self._send(key, value) for key, value in records.items()]
         try:
-            written = self._send(key, value).result()
+            written = [one.result() for one in sent]
         except KafkaError as error:
-            raise NotWritten(
+            raise NotInTime(
                 f"a record was not written: {error}", where=self._where, next="check that Kafka is up, and try again"
             ) from error
+        ends = {one.partition: one.offset for one in written}
         with self._moved:
             reached = self._moved.wait_for(
-                lambda: self._at.get(written.partition, 0) > written.offset, PATIENCE.total_seconds()
+                lambda: all(self._at.get(partition, 0) > offset for partition, offset in ends.items()),
+                PATIENCE.total_seconds(),
             )
         if not reached:
-            raise NotWritten(
+            raise NotInTime(
                 f"what was written was not read within {PATIENCE.total_seconds():g} s",
                 where=self._where,
                 next="check that Kafka is up, and look whether the change has come",
             )
 
-    def refresh(self) -> None:
-        """Wait until all is seen that anybody has written so far; raises PenstockError if Kafka does not answer."""
-        end = self._ends()
+    def refresh(self, patience: timedelta = PATIENCE) -> None:
+        """Wait until all is seen that anybody has written so far; raises NotInTime if Kafka does not answer."""
+        end = self._ends(patience)
         with self._moved:
             # Compaction may have removed the last records of a partition: then there is nothing more to see.
             self._moved.wait_for(lambda: all(self._at.get(one, 0) >= at for one, at in end.items()), REFRESH)
 
-    def _ends(self) -> dict[int, int]:
+    def _ends(self, patience: timedelta) -> dict[int, int]:
         assert self._reading, "call start() first"
         loop, reader, _ = self._reading
         try:
-            return asyncio.run_coroutine_threadsafe(reader.latest(self.name), loop).result(PATIENCE.total_seconds())
+            return asyncio.run_coroutine_threadsafe(reader.latest(self.name), loop).result(patience.total_seconds())
         except (KafkaError, RuntimeError, TimeoutError, CancelledError) as error:
-            raise PenstockError(
-                f"the topic cannot be read now: {error}",
+            raise NotInTime(
+                f"the topic cannot be read now: {error or type(error).__name__}",
                 where=self._where,
                 next="check that Kafka is up, and try again",
             ) from error

@@ -16,12 +16,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from penstock.connect.checks import Checked, check
 from penstock.connect.connector_store import STARTED
 from penstock.connect.connector_tasks import TaskMaker
+from penstock.connect.group.compacted_topic import NotInTime
 from penstock.connect.group.division import Claim, Share, TaskId, divide
 from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 
 LOOK = 0.25
 """Seconds between two looks at what runs."""
+REFRESH = timedelta(seconds=2)
+"""How long Kafka may take to tell the ends of the topic of positions; less than any session of a member."""
 ONCE = "exactly.once.support"
 MemberMaker = Callable[[GroupWork], GroupMember]
 
@@ -302,12 +306,24 @@ class SharedWork:
                 owner = self._owner(name, of)
                 with self._lock:
                     self._owners[name] = owner
-        for id in sorted(share.tasks - self.running.keys()):
+        new = sorted(id for id in share.tasks - self.running.keys() if self._is_mine(id, share, known))
+        if new and not self._knows_positions():
+            return
+        for id in new:
             # A place that is lost meanwhile is no longer claimed, and others may have the task.
             if self._share is share and self._is_mine(id, share, known):
                 one = self._begin(id, known[id.connector])
                 with self._lock:
                     self.running[id] = one
+
+    def _knows_positions(self) -> bool:
+        """Whether all is read that the workers wrote which had the tasks before; if not, the next pass looks again."""
+        try:
+            self._positions.refresh(REFRESH)
+        except NotInTime as error:
+            log.warning("tasks wait for their positions: %s", error)
+            return False
+        return True
 
     def _give_up(self, share: Share) -> None:
         """Join again once everything is stopped that was claimed and is not in the share: others wait for it."""

@@ -2,7 +2,8 @@
 
 The key of a record is JSON, ["<connector>", {"reads": "<table or topic>"}]; the value is the end of the last finished
 batch as Spark's checkpoints have it, {"end": {...}}, or where a user lets it start, {"start": "..."}.
-Signals are kept beside them (see `signal_watch`), by names that no table has.
+Signals are kept beside them (see `signal_watch`), by names that no table has. Kafka Connect has its own records in
+this topic: those of ScyllaDB's connector say where to go on (see `connect_offsets`), others are left alone.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import json
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock.cdc.cdc_resume import sought
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.log import Log
-from penstock.connect.group.compacted_topic import CompactedTopic, Seen
+from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
+from penstock.connect.group.connect_offsets import KEYS, Stop, Vnode, VnodeOffsets, sent_before, stop_of, vnode_of
 from penstock.connect.offsets import KeptInFolder
 from penstock.wire.errors import KafkaError
 from penstock.wire.producer.accumulator import RecordMetadata
@@ -36,6 +41,8 @@ class KafkaPositions:
     def __init__(self, topic: Callable[[Seen], CompactedTopic]) -> None:
         self._topic = topic(self._seen)
         self._known: dict[Place, dict[str, Any]] = {}
+        self._of_connect = defaultdict[str, VnodeOffsets](VnodeOffsets)
+        self._others: set[str] = set()
         self._lock = threading.Lock()
         self._sent: dict[Place, Future[RecordMetadata]] = {}
 
@@ -50,6 +57,23 @@ class KafkaPositions:
         """The positions of a connector, by what it reads."""
         with self._lock:
             return {part: found for (name, part), found in self._known.items() if name == connector}
+
+    def refresh(self, patience: timedelta = PATIENCE) -> None:
+        """Wait until all is known that any worker has written so far; raises NotInTime if Kafka does not answer."""
+        self._topic.refresh(patience)
+
+    def of_connect(self, place: Place) -> dict[Vnode, int]:
+        """What Kafka Connect's records say of a table (see `connect_offsets`)."""
+        with self._lock:
+            found = self._of_connect.get(place[0])
+            return found.of(place[1]) if found else {}
+
+    def forget_connect(self, connector: str, part: str | None = None) -> None:
+        """Remove Kafka Connect's records of a connector, or of one of its tables."""
+        with self._lock:
+            found = self._of_connect.get(connector)
+            keys = found.keys(part) if found else []
+        self._topic.put_all(dict.fromkeys(keys))
 
     def put(self, place: Place, found: dict[str, Any] | None) -> None:
         """Set or remove a position, for all workers to see."""
@@ -82,18 +106,29 @@ class KafkaPositions:
     def _seen(self, key: str, value: bytes | None, offset: int) -> None:
         try:
             name, about = json.loads(key)
-            place = str(name), str(about["reads"])
             found = None if value is None else json.loads(value)
-            if found is not None and not isinstance(found, dict):
-                raise ValueError("it is not a JSON object")
+            if not isinstance(name, str) or not all(isinstance(one, dict) for one in (about, found or {})):
+                raise ValueError("it is not of the form of Kafka Connect's positions")
+            if about.keys() >= KEYS:
+                vnode, micros = vnode_of(about), None if found is None else sent_before(found)
+                with self._lock:
+                    self._of_connect[name].put(vnode, key, micros)
+                return
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             log.warning("ignored the record %.200r of the positions: %s", key, error)
             return
         with self._lock:
-            if found is None:
-                self._known.pop(place, None)
-            else:
-                self._known[place] = found
+            if "reads" in about:
+                self._put((name, str(about["reads"])), found)
+            elif name not in self._others:
+                self._others.add(name)
+                log.info("left alone the positions of connector %s: they are not Penstock's", name)
+
+    def _put(self, place: Place, found: dict[str, Any] | None) -> None:
+        if found is None:
+            self._known.pop(place, None)
+        else:
+            self._known[place] = found
 
 
 class KeptInKafka:
@@ -117,11 +152,13 @@ class KeptInKafka:
         self._positions.put((self._connector, part), {"start": start})
 
     def forget(self, part: str) -> None:
+        self._positions.forget_connect(self._connector, part)
         self._positions.put((self._connector, part), None)
 
     def forget_all(self) -> None:
+        self._positions.forget_connect(self._connector)
         for part in self._positions.of(self._connector):
-            self.forget(part)
+            self._positions.put((self._connector, part), None)
 
     def signals(self) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._positions.one((self._connector, SIGNALS)).get(SIGNALS)
@@ -146,6 +183,22 @@ class KeptInKafka:
         for part in parts:
             if (end := self.end(part)) is not None:
                 Log(Local(folder / part)).add((json.dumps(end, separators=(",", ":")),))
+
+    def refresh(self) -> None:
+        """Wait until what other workers have written is known; raises NotInTime if Kafka does not answer."""
+        self._positions.refresh()
+
+    def go_on(self, part: str, vnodes: Callable[[int], Set[int] | None]) -> Stop | None:
+        """Go on in a table where Kafka Connect's worker has stopped, unless there is a position of our own.
+
+        `vnodes` are those of a generation of its log (see `stop_of`). Returns where that is, None if it does not.
+        """
+        place = self._connector, part
+        if (times := self._positions.of_connect(place)) and not self._positions.one(place):
+            if stop := stop_of(times, vnodes):
+                self._positions.put(place, {"end": sought(stop.begin, required=stop.sent)})
+            return stop
+        return None
 
     def adopt(self, folder: Path) -> list[str]:
         """Take over the positions that a worker without a group kept in a folder; returns of what."""

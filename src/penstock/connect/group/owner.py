@@ -6,16 +6,22 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
+from penstock.connect import database
 from penstock.connect.connector_store import STARTED
 from penstock.connect.connector_tasks import PAUSE, TaskMaker, awaited, changed
-from penstock.connect.group.compacted_topic import NotWritten
+from penstock.connect.group.compacted_topic import NotInTime
 from penstock.connect.group.group_configs import Divided, GroupConfigs
+from penstock.connect.group.kafka_positions import KeptInKafka
 from penstock.connect.heartbeat import Heartbeats
-from penstock.connect.offsets import KeptPositions, Offsets
+from penstock.connect.offsets import Offsets
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, trace_of
 from penstock.connect.signal_watch import SignalWatch
+from penstock.connect.task import Setup
 from penstock.connect.world import World
+from penstock.database.retrying import DatabaseUnavailable
+from penstock.kafka.record_view import iso_time
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +36,7 @@ class Owner:
         known: Divided,
         world: World,
         configs: GroupConfigs,
-        kept: KeptPositions,
+        kept: KeptInKafka,
         *,
         anew: bool = False,
     ) -> None:
@@ -62,8 +68,9 @@ class Owner:
             while not self._stopping.is_set():
                 try:
                     self._own(self._maker())
-                except NotWritten as error:
-                    log.warning("connector %s waits for %s", self._name, self._wait_for(f"Kafka: {error}"))
+                except (NotInTime, DatabaseUnavailable) as error:
+                    where = "Kafka" if isinstance(error, NotInTime) else "its database"
+                    log.warning("connector %s waits for %s", self._name, self._wait_for(f"{where}: {error}"))
                     self._stopping.wait(PAUSE)
         except Exception as error:
             self.trace = self._world.secrets.hide(trace_of(error))
@@ -92,9 +99,27 @@ class Owner:
 
     def _divide(self, maker: TaskMaker, sources: list[str]) -> None:
         if not self._stopping.is_set():
+            if maker.setup:
+                self._go_on(maker.setup, sources)
             shares = maker.shares(sources)
             self._configs.divide(maker.connector, shares)
             self._shares, self._anew = shares, False
+
+    def _go_on(self, setup: Setup, tables: list[str]) -> None:
+        """Let tables without a position go on where Kafka Connect's worker has stopped."""
+        self._kept.refresh()
+        for table in tables:
+            if stop := self._kept.go_on(table, partial(database.vnodes, setup.values, table)):
+                log.warning(
+                    "connector %s goes on in %s where Kafka Connect's worker has stopped, at %s%s",
+                    self._name,
+                    table,
+                    iso_time(stop.begin // 1000),
+                    f": the beginning of its generation, because {stop.missing} of its {stop.vnodes} vnodes have no "
+                    "position"
+                    if stop.missing
+                    else "",
+                )
 
     def _tables(self) -> list[str]:
         return [part for share in self._shares for part in share]
