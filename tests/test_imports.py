@@ -65,7 +65,7 @@ SMALL = {
     "cli.completion": "a command, loaded when a shell asks",
     "cli.cql_statements": "an idea of its own: where a statement of CQL ends",
     "connect.file_sink.java_text": "an idea of its own: how Java shows values",
-    "connect.group.owner": "an idea of its own: a connector without its tasks, on the worker that has it",
+    "connect.group.connect_offsets": "a format that is not ours: what ScyllaDB's connector leaves in the topic",
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",
     "ingest.pixel": "an idea of its own: events as images",
