@@ -94,6 +94,19 @@ def _change_logs() -> None:
     row_hashes(view.buffer, view.starts, view.lengths, [STREAM])
 
 
+def _verify() -> None:
+    """The digest of a page with one row, which has a key and a value."""
+    import numpy as np
+
+    from penstock.database.cells import indexed
+    from penstock.replicate.row_digests import BUCKETS, CELL, KEY, TOKEN, WIDTH, digests
+
+    cells = [bytes(8), bytes(4), bytes(4)]
+    data = b"".join(struct.pack(">i", len(cell)) + cell for cell in cells)
+    kinds = np.array([TOKEN, KEY, CELL], np.int64)
+    digests(*indexed(data, 1, len(cells), where="penstock compile"), kinds, 0, np.zeros((BUCKETS, WIDTH), np.uint64))
+
+
 def _tables() -> None:
     """The index of keys."""
     import pyarrow as pa
@@ -143,6 +156,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "ingest": _ingest,
     "change-logs": _change_logs,
     "tables": _tables,
+    "verify": _verify,
     "segments": _segments,
     "spark-classes": _spark_classes,
 }

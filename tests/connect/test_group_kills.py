@@ -9,12 +9,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cassandra import OperationTimedOut, WriteTimeout
 from kafka_connect import KafkaConnect
 from kafka_topics import messages
 from waiting import patience, until
@@ -47,8 +48,15 @@ class Load:
         }
         while not self.stop.wait(1 / RATE):
             place = chosen.choice(self.tables), chosen.randrange(KEYS)
-            self.session.execute(inserts[place[0]], (place[1], str(self.written[place] + 1)))
+            self._write(inserts[place[0]], (place[1], str(self.written[place] + 1)))
             self.written[place] += 1
+
+    def _write(self, insert: Any, values: tuple[int, str]) -> None:
+        """Write the same again until it is acknowledged: what was not may be in the table, too."""
+        while True:
+            with suppress(WriteTimeout, OperationTimedOut):
+                self.session.execute(insert, values)
+                return
 
 
 @contextmanager

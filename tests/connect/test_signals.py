@@ -266,8 +266,11 @@ def test_a_snapshot_pauses_goes_on_after_a_restart_and_stops(
     assert send(connect, named, "execute-snapshot", **collections).ok
     until(lambda: snapshot_ids(services, topic), "rows of the snapshot")
     assert send(connect, named, "pause-snapshot").ok
-    (paused,) = until(lambda: [one for one in running(connect, named) if one["paused"]], "pause")
-    before = snapshot_ids(services, topic)
+    until(lambda: [one for one in running(connect, named) if one["paused"]], "pause")
+    # A chunk that was planned before is sent before this change.
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (999, 1, 'new')")
+    until(lambda: 999 in final(services, topic), "change after the pause")
+    (paused,), before = running(connect, named), snapshot_ids(services, topic)
     assert (paused["table"], 0 < paused["done"] < 1, len(before) < ROWS) == (table, True, True)
 
     connect.restart_connector(named, include_tasks=True)
