@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from waiting import PATIENCE, until
 from worker_group import DEFAULTS, member_of, new_group
 
-from penstock.cdc.generations import vnode_of as vnode_of_stream
-from penstock.connect.group.connect_offsets import Stop, Vnode, VnodeOffsets, sent_before, stop_of, vnode_of
+from penstock.cdc.generations import vnode_of
+from penstock.connect.group.connect_offsets import Stop, Vnode, VnodeOffsets, sent_before, stop_of
 from penstock.connect.providers import Provided
 from penstock.local.services import Services
 
@@ -55,7 +55,7 @@ def test_where_the_connector_has_stopped(found: dict[Vnode, int], vnodes: set[in
 def test_the_records_of_a_table() -> None:
     known = VnodeOffsets()
     place = {"keyspace_name": "ks", "table_name": "Mixed", "vnode_id": "7", "generation_start": str(A)}
-    vnode = vnode_of(place)
+    vnode = Vnode.of(place)
     window = {
         "window_start": "04c29680-833b-11ee-8080-808080808080",
         "window_end": "16a43a00-833b-11ee-7f7f-7f7f7f7f7f7f",
@@ -86,7 +86,7 @@ def left_behind(services: Services, topic: str, table: str, cql: Any, window: fl
     ).replace(tzinfo=UTC)
     start = round(generation.timestamp() * 1000)
     rows = cql.execute(f"SELECT streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = {start}")
-    vnodes = {vnode_of_stream(stream) for (streams,) in rows for stream in streams}
+    vnodes = {vnode_of(stream) for (streams,) in rows for stream in streams}
     producer = Producer({"bootstrap.servers": services.kafka, "partitioner": "murmur2_random"})
     keys = {key(table, vnode, start) for vnode in vnodes}
     for each in keys:
@@ -96,7 +96,12 @@ def left_behind(services: Services, topic: str, table: str, cql: Any, window: fl
     old = {"window_start": str(min_uuid_from_time(window - 9000)), "window_end": str(min_uuid_from_time(window - 8970))}
     producer.produce(topic, json.dumps(old), key(table, 0, start - 86_400_000))
     producer.produce(topic, '{"file":"binlog.1","pos":4}', OF_ANOTHER)
-    producer.produce(topic, '{"window_start":"x"}', key(table, 99_999, start))
+    for place, damaged in (
+        (key(table, 99_999, start), '{"window_start":"x"}'),
+        (key(table, 0, start).replace('"0"', "Infinity"), json.dumps(old)),
+        (json.dumps([MOVED, {"reads": table}]), "[]"),
+    ):
+        producer.produce(topic, damaged, place)
     assert producer.flush(PATIENCE) == 0
     return keys | {key(table, 0, start - 86_400_000)}
 

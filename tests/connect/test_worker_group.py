@@ -69,6 +69,16 @@ def workers(member: Member, name: str) -> list[str]:
     return [task["worker_id"] for task in member.connect.get_connector_status(name)["tasks"]]
 
 
+def one_runs(group: Group, name: str, config: dict[str, str]) -> tuple[Member, Member]:
+    """A worker that runs the only task of a connector, and one that has joined after it."""
+    first = group.join()
+    first.connect.create_connector({"name": name, "config": config})
+    until(lambda: states(first, name) == ["RUNNING"], "running task")
+    second = group.join()
+    until(lambda: first.worker.work.workers == second.worker.work.workers, "second worker")
+    return first, second
+
+
 def arrived(services: Services, topic: str) -> int:
     """The number of events in a topic, which may not exist yet."""
     try:
@@ -133,11 +143,7 @@ def test_a_task_waits_until_its_positions_are_read(
 ) -> None:
     name = tables("handed_over")
     topic = f"{config['topic.prefix']}.{name}"
-    first = group.join()
-    first.connect.create_connector({"name": "over", "config": config | {"scylla.table.names": name}})
-    until(lambda: states(first, "over") == ["RUNNING"], "running task")
-    second = group.join()
-    until(lambda: first.worker.work.workers == second.worker.work.workers, "second worker")
+    first, second = one_runs(group, "over", config | {"scylla.table.names": name})
     with without_positions(second):
         cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (1, 1, 'a')")
         until(lambda: arrived(services, topic) == 1, "the first event")
@@ -275,11 +281,7 @@ def test_a_worker_that_the_group_has_lost_stops_its_tasks(
 ) -> None:
     name = tables("lost")
     topic = f"{config['topic.prefix']}.{name}"
-    alone = group.join()
-    alone.connect.create_connector({"name": "lost", "config": config | {"scylla.table.names": name}})
-    until(lambda: states(alone, "lost") == ["RUNNING"], "running task")
-    other = group.join()
-    until(lambda: alone.worker.work.workers == other.worker.work.workers, "second worker")
+    alone, other = one_runs(group, "lost", config | {"scylla.table.names": name})
     assert alone.running and not other.running
     work = alone.worker.work
     assert work._loop and work._member

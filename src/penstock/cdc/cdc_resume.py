@@ -12,11 +12,9 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
-from penstock.cdc.generations import Position, now_micros
+from penstock.cdc.generations import Position, now_micros, time_of
 from penstock.cdc.planner import Planner
-from penstock.cdc.sent_groups import UUID_EPOCH
 from penstock.errors import DataLost
 
 log = logging.getLogger(__name__)
@@ -87,7 +85,7 @@ class CdcResume:
         return bool(self.planner.table.log) and offset.get("log", self.planner.table.log) != self.planner.table.log
 
     def _made_again(self, at: Position) -> tuple[str, str]:
-        made = _made(self.planner.table.log)
+        made = time_of(self.planner.table.log)
         until = "the end of the old log" if made is None else _text(made)
         return (
             "the table or its change log was dropped and created again: its id has changed",
@@ -152,12 +150,6 @@ class CdcResume:
     @property
     def _where(self) -> str:
         return f"{self.planner.settings.name} of {self.planner.table.full_name}"
-
-
-def _made(id: str) -> int | None:
-    """When a table with this id was created, in microseconds; None if its id has no time."""
-    made = UUID(id)
-    return (made.time - UUID_EPOCH) // 10 if made.version == 1 else None
 
 
 def _text(micros: int) -> str:

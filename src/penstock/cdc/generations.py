@@ -48,6 +48,12 @@ def upper_bound(time: int) -> uuid.UUID:
     return uuid.UUID(int=high << 64 | _LARGEST_LOW_HALF)
 
 
+def time_of(timeuuid: str) -> int | None:
+    """The time of a timeuuid in microseconds since 1970; None for a UUID of another version, which has none."""
+    id = uuid.UUID(timeuuid)
+    return (id.time - UUID_EPOCH) // 10 if id.version == 1 else None
+
+
 @dataclass(frozen=True)
 class Published:
     """Queries for published generations: all their starts, the start of the next one, and the streams of one.

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from penstock.cdc.sent_groups import UUID_EPOCH
+from penstock.cdc.generations import time_of
 from penstock.database.table_catalog import split_name
 
 KEYS = frozenset(("keyspace_name", "table_name", "vnode_id", "generation_start"))
@@ -25,6 +24,14 @@ class Vnode(NamedTuple):
     table: str
     generation: int
     number: int
+
+    @classmethod
+    def of(cls, partition: Mapping[str, Any]) -> Vnode:
+        """The vnode of a record's key; raises ValueError or KeyError."""
+        keyspace, table, generation, number = (
+            str(partition[name]) for name in ("keyspace_name", "table_name", "generation_start", "vnode_id")
+        )
+        return cls(keyspace, table, int(generation), int(number))
 
 
 class Stop(NamedTuple):
@@ -40,22 +47,12 @@ class Stop(NamedTuple):
     missing: int
 
 
-def vnode_of(partition: Mapping[str, Any]) -> Vnode:
-    """The vnode of a record's key; raises ValueError or KeyError."""
-    return Vnode(
-        str(partition["keyspace_name"]),
-        str(partition["table_name"]),
-        int(partition["generation_start"]),
-        int(partition["vnode_id"]),
-    )
-
-
 def sent_before(value: Mapping[str, Any]) -> int:
     """The microsecond since 1970 before which all was sent; raises ValueError or KeyError."""
-    window = UUID(str(value["window_start"]))
-    if window.version != 1:
+    window = str(value["window_start"])
+    if (micros := time_of(window)) is None:
         raise ValueError(f"{window} is not a timeuuid")
-    return (window.time - UUID_EPOCH) // 10
+    return micros
 
 
 class VnodeOffsets:

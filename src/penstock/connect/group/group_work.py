@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 LOOK = 0.25
 """Seconds between two looks at what runs."""
-REFRESH = timedelta(seconds=2)
+ANSWER = timedelta(seconds=2)
 """How long Kafka may take to tell the ends of the topic of positions; less than any session of a member."""
 ONCE = "exactly.once.support"
 MemberMaker = Callable[[GroupWork], GroupMember]
@@ -319,7 +319,7 @@ class SharedWork:
     def _knows_positions(self) -> bool:
         """Whether all is read that the workers wrote which had the tasks before; if not, the next pass looks again."""
         try:
-            self._positions.refresh(REFRESH)
+            self._positions.refresh(ANSWER)
         except NotInTime as error:
             log.warning("tasks wait for their positions: %s", error)
             return False

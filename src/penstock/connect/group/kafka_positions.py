@@ -23,7 +23,7 @@ from penstock.cdc.cdc_resume import sought
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.log import Log
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
-from penstock.connect.group.connect_offsets import KEYS, Stop, Vnode, VnodeOffsets, sent_before, stop_of, vnode_of
+from penstock.connect.group.connect_offsets import KEYS, Stop, Vnode, VnodeOffsets, sent_before, stop_of
 from penstock.connect.offsets import KeptInFolder
 from penstock.wire.errors import KafkaError
 from penstock.wire.producer.accumulator import RecordMetadata
@@ -107,10 +107,12 @@ class KafkaPositions:
         try:
             name, about = json.loads(key)
             found = None if value is None else json.loads(value)
-            if not isinstance(name, str) or not all(isinstance(one, dict) for one in (about, found or {})):
+            if not isinstance(name, str) or not all(
+                isinstance(one, dict) for one in (about, {} if found is None else found)
+            ):
                 raise ValueError("it is not of the form of Kafka Connect's positions")
             if about.keys() >= KEYS:
-                vnode, micros = vnode_of(about), None if found is None else sent_before(found)
+                vnode, micros = Vnode.of(about), None if found is None else sent_before(found)
                 with self._lock:
                     self._of_connect[name].put(vnode, key, micros)
                 return
@@ -194,11 +196,11 @@ class KeptInKafka:
         `vnodes` are those of a generation of its log (see `stop_of`). Returns where that is, None if it does not.
         """
         place = self._connector, part
-        if (times := self._positions.of_connect(place)) and not self._positions.one(place):
-            if stop := stop_of(times, vnodes):
-                self._positions.put(place, {"end": sought(stop.begin, required=stop.sent)})
-            return stop
-        return None
+        if self._positions.one(place):
+            return None
+        if stop := stop_of(self._positions.of_connect(place), vnodes):
+            self._positions.put(place, {"end": sought(stop.begin, required=stop.sent)})
+        return stop
 
     def adopt(self, folder: Path) -> list[str]:
         """Take over the positions that a worker without a group kept in a folder; returns of what."""

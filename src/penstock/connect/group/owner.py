@@ -110,15 +110,13 @@ class Owner:
         self._kept.refresh()
         for table in tables:
             if stop := self._kept.go_on(table, partial(database.vnodes, setup.values, table)):
+                lacks = f"{stop.missing} of its {stop.vnodes} vnodes have no position"
                 log.warning(
                     "connector %s goes on in %s where Kafka Connect's worker has stopped, at %s%s",
                     self._name,
                     table,
                     iso_time(stop.begin // 1000),
-                    f": the beginning of its generation, because {stop.missing} of its {stop.vnodes} vnodes have no "
-                    "position"
-                    if stop.missing
-                    else "",
+                    f": the beginning of its generation, because {lacks}" if stop.missing else "",
                 )
 
     def _tables(self) -> list[str]:
