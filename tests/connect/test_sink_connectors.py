@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -38,9 +39,11 @@ from penstock.connect.sink.record_readers import JsonBytes, RawRecord
 from penstock.connect.sink.record_writer import RecordWriter
 from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.connect.sink.sink_properties import CLASS, SinkSettings
+from penstock.connect.sink.sink_tables import compression_options
 from penstock.connect.sink.sink_writer import decoded, meant
 from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits
+from penstock.errors import PenstockError
 from penstock.local.services import Services
 
 ID = {"type": "int32", "optional": False, "field": "id"}
@@ -537,6 +540,47 @@ def test_protobuf_records_of_confluents_serializer_become_rows(
         ),
         "rows",
     )
+
+
+@pytest.mark.parametrize("algorithm", ["none", "LZ4Compressor", "SnappyCompressor", "DeflateCompressor"])
+def test_a_new_table_is_compressed_as_the_configuration_says(
+    cql: Any, services: Services, keyspace: str, algorithm: str
+) -> None:
+    settings = settings_of(new_table(services, keyspace) | {"scylladb.table.create.compression.algorithm": algorithm})
+    record = ConnectRecord("made", 0, 0, 1000, Part(KEY, {"id": 1}), Part(VALUE, {"id": 1, "name": "x"}))
+    assert RecordWriter(settings, RequestLimits()).write([record]) == []
+    query = "SELECT compression FROM system_schema.tables WHERE keyspace_name = %s AND table_name = 'made'"
+    ((found,),) = cql.execute(query, (keyspace,))
+    cql.execute(f"DROP TABLE {keyspace}.made")
+    if algorithm == "none":
+        assert found == {"enabled": "false"}
+    else:
+        assert found["class"] == f"org.apache.cassandra.io.compress.{algorithm}"
+
+
+def test_scylladb_gets_its_own_names_of_compression_options() -> None:
+    """It refuses Cassandra's as unknown options."""
+    assert compression_options("none", scylla=True) == "{'sstable_compression': ''}"
+    assert compression_options("LZ4Compressor", scylla=True) == "{'sstable_compression': 'LZ4Compressor'}"
+
+
+def test_a_table_that_the_database_refuses_to_make_is_told(services: Services, keyspace: str) -> None:
+    settings = replace(settings_of(new_table(services, keyspace)), compression="NoSuchCompressor")
+    record = ConnectRecord("made", 0, 0, 1000, Part(KEY, {"id": 1}), Part(VALUE, {"id": 1, "name": "x"}))
+    with pytest.raises(PenstockError, match=r"the table cannot be changed.*NoSuchCompressor"):
+        RecordWriter(settings, RequestLimits()).write([record])
+
+
+def new_table(services: Services, keyspace: str) -> dict[str, str]:
+    """A connector that makes the table of the topic `made`."""
+    return {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "made",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+    }
 
 
 def test_a_batch_that_is_written_again_leaves_lists_as_they_are(cql: Any, services: Services, keyspace: str) -> None:

@@ -69,6 +69,12 @@ def describe(session: Any, name: str) -> CqlTable:
     return CqlTable(keyspace, table, tuple(sorted(columns, key=lambda c: c.name.encode())))
 
 
+def is_scylla(session: Any) -> bool:
+    """Whether the database is ScyllaDB, which has a system table of its own."""
+    query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system' AND table_name = 'scylla_local'"
+    return session.execute(query).one() is not None
+
+
 def table_names(session: Any, keyspace: str) -> set[str]:
     rows = session.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s", (keyspace,))
     return {name for (name,) in rows}

@@ -26,7 +26,7 @@ from penstock.database import Page
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.retrying import retrying
-from penstock.database.table_catalog import base_name, quoted, token_of_key
+from penstock.database.table_catalog import base_name, is_scylla, quoted, token_of_key
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.replicate.table_scan import Side
@@ -37,8 +37,6 @@ T = TypeVar("T")
 START, STATIC, CLUSTERED, END = range(4)
 """Where in a partition a fragment is (`partition_region`)."""
 FRAGMENTS = "MUTATION_FRAGMENTS"
-SYSTEM_TABLE = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system' AND table_name = %s"
-SCYLLA_TABLE = "scylla_local"
 
 Key: TypeAlias = tuple[bytes, ...]
 """The cells of a partition key."""
@@ -258,7 +256,7 @@ def fragment_reader(side: Side, table: CqlTable, *, patience: timedelta, page_si
     def look() -> bool:
         link = connection(side.access)
         link.pages.prepare(f"SELECT metadata FROM {FRAGMENTS}({base_name(table)}) WHERE {where}")
-        return link.rows.execute(SYSTEM_TABLE, (SCYLLA_TABLE,)).one() is not None
+        return is_scylla(link.rows)
 
     try:
         by_key = retrying(look, what="looking up what nodes show", where=str(side), patience=patience)

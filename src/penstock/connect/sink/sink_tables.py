@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from cassandra import AlreadyExists, InvalidRequest
+from cassandra import AlreadyExists, Unauthorized
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.sink.connect_data import DATA
@@ -15,8 +15,8 @@ from penstock.connect.sink.semantic_types import COLUMNS, SHAPES
 from penstock.connect.sink.sink_properties import Route, SinkSettings
 from penstock.database.cql_connection import connection
 from penstock.database.requests import Request, RequestLimits, send_all
-from penstock.database.retrying import retrying
-from penstock.database.table_catalog import NoTable, describe, quoted
+from penstock.database.retrying import REFUSED, retrying
+from penstock.database.table_catalog import NoTable, describe, is_scylla, quoted
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError
 from penstock.schema import CqlTable
@@ -83,16 +83,22 @@ class NewTable:
     key: Sequence[str]
 
     def text(self, compression: str, comment: str, *, plain: bool = False) -> str:
-        """The statement; with `plain` names are in quotes only where needed."""
+        """The statement, with the map of options `compression`; with `plain` names are in quotes only where needed."""
         write = readable if plain else quoted
         columns = ", ".join(f"{write(name)} {kind}" for name, kind in self.columns.items())
         key = ", ".join(map(write, self.key))
-        chosen = "{'enabled': 'false'}" if compression == "none" else f"{{'sstable_compression': '{compression}'}}"
         escaped = comment.replace("'", "''")
         return (
             f"CREATE TABLE {'' if plain else 'IF NOT EXISTS '}{write(self.keyspace)}.{write(self.name)} ({columns}, "
-            f"PRIMARY KEY (({key}))) WITH compression = {chosen} AND comment = '{escaped}'"
+            f"PRIMARY KEY (({key}))) WITH compression = {compression} AND comment = '{escaped}'"
         )
+
+
+def compression_options(algorithm: str, *, scylla: bool) -> str:
+    """The options of a new table; "none" is an algorithm, too. Neither database accepts the other's names."""
+    if scylla:
+        return f"{{'sstable_compression': '{'' if algorithm == 'none' else algorithm}'}}"
+    return "{'enabled': 'false'}" if algorithm == "none" else f"{{'class': '{algorithm}'}}"
 
 
 @dataclass
@@ -115,7 +121,7 @@ class SinkTables:
 
     def create(self, new: NewTable, route: Route, comment: str) -> CqlTable:
         """Create a table; raises UnlikeTable if that is not allowed."""
-        compression = self.settings.compression
+        compression = compression_options(self.settings.compression, scylla=self._is_scylla(route))
         if not self.settings.manage:
             raise UnlikeTable(
                 f"there is no table {route.name}; create it: {new.text(compression, comment, plain=True)}"
@@ -151,6 +157,11 @@ class SinkTables:
 
         return self._retrying(look, "describing the table", route.name)
 
+    def _is_scylla(self, route: Route) -> bool:
+        return self._retrying(
+            lambda: is_scylla(connection(self.settings.access).rows), "looking up the database", route.name
+        )
+
     def _change(self, text: str, route: Route) -> None:
         """Run a statement that changes a table; another task may have done it first."""
 
@@ -159,7 +170,9 @@ class SinkTables:
                 connection(self.settings.access).rows.execute(text)
             except AlreadyExists:
                 return
-            except InvalidRequest as error:
+            except Unauthorized:
+                raise
+            except REFUSED as error:
                 if "conflict" not in str(error) and "already" not in str(error):
                     raise PenstockError(
                         f"the table cannot be changed: {error}",
@@ -198,7 +211,7 @@ def prepare_keyspace(settings: SinkSettings, limits: RequestLimits) -> None:
                 where=f"{settings.keyspace} at {settings.access.hosts}",
                 patience=limits.patience,
             )
-        except InvalidRequest as error:
+        except REFUSED as error:
             raise PenstockError(
                 f"the keyspace cannot be prepared: {error}",
                 where=f"{settings.keyspace}, {text}",
