@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from kafka_topics import new_topic
-from waiting import PATIENCE
+from waiting import PATIENCE, until
 
 from penstock.codec.registry import Registry
 from penstock.local.services import Services
@@ -80,7 +80,8 @@ def test_a_topic_is_created_changed_described_and_deleted(services: Services, to
     assert text.splitlines()[-3].split()[:7] == ["1", "1", "1", "1", "0", "2", "2"]
 
     assert topics("delete", name, "--yes").out == f"deleted {name}\n"
-    gone = topics("describe", name)
+    # The broker answers from its metadata until the controller has told it.
+    gone = until(lambda: ended if (ended := topics("describe", name)).code else None, "end of the topic")
     assert gone.code == 1 and f"there is no topic {name}" in gone.err
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from cassandra.cluster import Cluster, ResponseFuture
@@ -16,6 +18,7 @@ from penstock import cql
 from penstock.cql.cql_writer import CqlWriter
 from penstock.cql.matching.id_match import KEY, Match
 from penstock.database.access import Access
+from penstock.database.bursts import Bursts
 from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import KEYS_TOGETHER, RowFetch
@@ -31,21 +34,41 @@ def assert_rows_are_asked_for_at_owners(driver: Cluster, keyspace: str, hosts: S
     access = Access(",".join(hosts))
     link = connection(access)
     until(lambda: len(link.pages.get_pools()) == len(hosts), "connections to all nodes")
-    asked: list[ResponseFuture] = []
-    link.pages.add_request_init_listener(asked.append)
-    work(access, keyspace)
+    futures: list[ResponseFuture] = []
+    link.pages.add_request_init_listener(futures.append)
+    with _bursts() as sent:
+        work(access, keyspace)
     texts = {statement.query_id: text for text, statement in link.statements.items()}
     close(access)
+    asked = [
+        *((future.coordinator_host, _statements(future.message, texts)) for future in futures),
+        *((host, [(texts[prepared.query_id], values) for prepared, values in batch]) for host, batch in sent),
+    ]
     seen = set()
-    for future in asked:
-        for text, values in _statements(future.message, texts):
+    for host, statements in asked:
+        for text, values in statements:
             found = STATEMENT.match(text)
             seen.add(found and found.groups())
             owners = {driver.metadata.get_replicas(keyspace, each)[0] for each in _partitions(text, values)}
-            assert owners == {future.coordinator_host}, text
+            assert owners == {host}, text
     tables = ("users", "links", "identities")
     assert seen == {(verb, table) for verb in ("INSERT", "SELECT") for table in tables} | {("SELECT", "visits")}
-    assert {future.coordinator_host for future in asked} == set(driver.metadata.all_hosts())
+    assert {host for host, _ in asked} == set(driver.metadata.all_hosts())
+    assert len(sent) > len(hosts)
+
+
+@contextmanager
+def _bursts() -> Iterator[list[tuple[Any, Any]]]:
+    """The host and the statements of each batch that is sent in a burst meanwhile."""
+    sent: list[tuple[Any, Any]] = []
+    send = Bursts.send
+
+    def noting(self: Bursts, link: Any, pool: Any, batches: Any) -> list[int]:
+        sent.extend((pool.host, batch.statements) for batch in batches)
+        return send(self, link, pool, batches)
+
+    with patch.object(Bursts, "send", noting):
+        yield sent
 
 
 def work(access: Access, keyspace: str) -> None:

@@ -32,7 +32,7 @@ class Cluster:
         self.rows = SimpleNamespace(execute=self._execute)
         self.reached = set[Host]()
         self.pages = SimpleNamespace(get_pools=lambda: [SimpleNamespace(host=host) for host in self.reached])
-        self.cluster = SimpleNamespace(metadata=Metadata())
+        self.cluster = SimpleNamespace(metadata=Metadata(), protocol_version=0)
         self.hosts = {address: self._host(address) for address in list(TOKENS)[:nodes]}
         self.reached.update(self.hosts.values())
         self.rebuild()

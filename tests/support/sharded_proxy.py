@@ -2,7 +2,7 @@
 
 It speaks version 4 of the native protocol without compression, tells each connection its shard as ScyllaDB does (the
 options SCYLLA_* of SUPPORTED; docs/dev/protocol-extensions.md of ScyllaDB), and notes on which shard's connection a
-request for a partition came.
+request for a partition came. `faults` are answered in place of the next batches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 SHARDS, IGNORED_BITS = 4, 12
 ERROR, SUPPORTED, QUERY, EXECUTE, BATCH = 0x00, 0x06, 0x07, 0x0A, 0x0D
@@ -23,24 +23,35 @@ REFUSED = b"Invalid or unsupported protocol version (5); supported versions are 
 HEAD = struct.Struct(">BBhBi")
 
 
+CUT, SILENCE = b"", b"no answer"
+"""Faults that are no answers: the connection is cut, or the request gets no answer."""
+
+
 class ShardedProxy:
-    """Listens at `port`; `asked` has the shard and the first bound values of each request's statements."""
+    """Listens at `port`; `asked` has the shard and the first bound values of each request's statements.
+
+    `faults` has the bodies of ERROR answers.
+    """
 
     def __init__(self, node: str) -> None:
         self._host, _, port = node.rpartition(":")
         self._port, self._connected = int(port), 0
         self.asked: list[tuple[int, list[bytes]]] = []
+        self.faults: list[bytes] = []
         self.port = 0
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         shard, self._connected = self._connected % SHARDS, self._connected + 1
         node, to_node = await asyncio.open_connection(self._host, self._port)
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            await asyncio.gather(
-                self._requests(client, to_client, to_node, shard), self._answers(node, to_client, shard)
-            )
-        to_node.close()
-        to_client.close()
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._requests(client, to_client, to_node, shard))
+                both.create_task(self._answers(node, to_client, shard))
+        except* (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            to_node.close()
+            to_client.close()
 
     async def _requests(
         self, client: asyncio.StreamReader, back: asyncio.StreamWriter, node: asyncio.StreamWriter, shard: int
@@ -53,6 +64,13 @@ class ShardedProxy:
                 continue
             if opcode in (EXECUTE, BATCH):
                 self.asked.append((shard, _first_values(opcode, body)))
+            if opcode == BATCH and self.faults:
+                fault = self.faults.pop(0)
+                if fault == CUT:
+                    raise ConnectionError
+                if fault != SILENCE:
+                    back.write(HEAD.pack(0x80 | NEWEST, 0, stream, ERROR, len(fault)) + fault)
+                continue
             if opcode == QUERY:
                 body = _without_timeout(body)
             node.write(HEAD.pack(version, head[1], stream, opcode, len(body)) + body)
@@ -137,14 +155,19 @@ def sharded(node: str) -> Iterator[ShardedProxy]:
     try:
         yield proxy
     finally:
+        asyncio.run_coroutine_threadsafe(_end(server), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        server.close()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                loop.run_until_complete(task)
         loop.close()
+
+
+async def _end(server: asyncio.Server) -> None:
+    server.close()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(0)  # until the transports are closed, too
 
 
 def shard_of(token: int) -> int:

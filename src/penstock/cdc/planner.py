@@ -72,7 +72,12 @@ def require_readable(session: Any, table: CqlTable) -> None:
 
 def retrying(chosen: CdcSettings, what: str, call: Callable[[], T]) -> T:
     where = f"{chosen.table} at {chosen.access.hosts}"
-    return wait_out(call, what=what, where=where, patience=chosen.patience)
+
+    def attempt() -> T:
+        connection(chosen.access)  # it connects again what has lost its connection
+        return call()
+
+    return wait_out(attempt, what=what, where=where, patience=chosen.patience)
 
 
 def _ttl(table: CqlTable) -> int:

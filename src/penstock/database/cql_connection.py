@@ -7,6 +7,7 @@ slow, and the caller decodes columns instead.
 from __future__ import annotations
 
 import re
+import socket
 from collections import Counter
 from dataclasses import dataclass, field
 from threading import Lock
@@ -57,12 +58,23 @@ class CqlConnection:
     pages: Any
     statements: dict[str, Any] = field(default_factory=dict)
     rings: dict[str, Any] = field(default_factory=dict)
+    renewals: dict[Any, Any] = field(default_factory=dict)
 
     def prepare(self, text: str) -> Any:
         """The prepared statement, prepared once per connection."""
         if text not in self.statements:
             self.statements[text] = self.pages.prepare(text)
         return self.statements[text]
+
+    def renew(self) -> None:
+        """Connect sessions again that have lost their connection to a node.
+
+        The driver leaves them without one for as long as the other session has a connection to this node.
+        """
+        for session in self.rows, self.pages:
+            lost = any(pool.is_shutdown for pool in tuple(session.get_pools()))
+            if lost and all(renewal.done() for renewal in self.renewals.get(session, ())):
+                self.renewals[session] = session.update_created_pools()
 
 
 class Translated(DefaultEndPointFactory):  # type: ignore[misc]
@@ -94,7 +106,9 @@ def connection(access: Access) -> CqlConnection:
     with _changing:
         if access not in _connections:
             _connections[access] = _connect(access)
-        return _connections[access]
+        found = _connections[access]
+        found.renew()
+        return found
 
 
 def close(access: Access) -> None:
@@ -126,6 +140,7 @@ def _connect(access: Access) -> CqlConnection:
         endpoint_factory=Translated(access) if access.translated else None,
         # `table_catalog` describes tables; the driver's full refresh would cost more than the rest of connecting.
         schema_metadata_enabled=False,
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
     )
     try:
         rows, pages = cluster.connect(), cluster.connect()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import chain, repeat
+from itertools import chain, cycle, repeat
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from penstock.database import Page
 from penstock.database.access import Access
+from penstock.database.bursts import DONE, Batch, Bursts, Outcome, pools
 from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.retrying import TRANSIENT, retrying
 from penstock.database.table_catalog import base_name, describe
@@ -133,6 +134,8 @@ class Sending:
         self._requests: list[Request] = []
         self._answers: list[Page | None] = []
         self._waiting: deque[tuple[int, int, Any]] = deque()
+        self._bursts = Bursts(limits.timeout.total_seconds(), self._told)
+        self._unsaid: deque[int] = deque()
         self._fault: Exception | None = None
         self._sent = 0
 
@@ -185,6 +188,8 @@ class Sending:
             numbers = self.unanswered()
         try:
             self._send(numbers, None)
+            self._bursts.wait(0)
+            self._say_again()
         except _FAULTS as error:
             self._fault = self._fault or error
         while self._waiting:
@@ -200,15 +205,66 @@ class Sending:
         link = connection(self._access)
         keys = [self._requests[number].key for number in numbers]
         hosts = owners(link, keyspace, keys) if keyspace else [None] * len(keys)
-        for number, host in zip(numbers, hosts, strict=True):
-            if len(self._waiting) >= self._limits.in_flight:
-                self._receive()
+        left = dict(zip(numbers, hosts, strict=True))
+        if keyspace:
+            left = self._send_batches(link, left)
+        for number, host in left.items():
+            self._await_room(1)
             if self._fault:
                 return
             request, seconds = self._requests[number], self._limits.timeout.total_seconds()
             future = link.pages.execute_async(_statement(link, request), timeout=seconds, host=host)
             self._waiting.append((number, int(time.time()), future))
             self._sent += 1
+
+    def _send_batches(self, link: CqlConnection, some: Mapping[int, Any]) -> dict[int, Any]:
+        """Send those of these requests that are batches, in bursts; returns the others, each with its host."""
+        reached = pools(link)
+        if not reached:
+            return dict(some)
+        left = {number: host for number, host in some.items() if len(self._requests[number].statements) == 1}
+        numbers = [number for number in some if number not in left]
+        # Half of what is allowed: so the other half is under way while the caller makes more of them.
+        size, others = max(self._limits.in_flight // 2, 1), cycle(reached.values())
+        for first in range(0, len(numbers), size):
+            burst, ready = numbers[first : first + size], dict[Any, list[Batch]]()
+            self._say_again()
+            self._await_room(len(burst))
+            if self._fault:
+                return {}
+            for number in burst:
+                pool = reached.get(some[number]) or next(others)
+                ready.setdefault(pool, []).append(self._batch(link, number))
+            for pool, batches in ready.items():
+                refused = self._bursts.send(link, pool, batches)
+                self._sent += len(batches) - len(refused)
+                left |= dict.fromkeys(refused)
+        return left
+
+    def _batch(self, link: CqlConnection, number: int) -> Batch:
+        request = self._requests[number]
+        return Batch(number, request.key, [(link.prepare(text), _now(values)) for text, values in request.statements])
+
+    def _await_room(self, count: int) -> None:
+        """Wait until so many requests more are allowed."""
+        most = self._limits.in_flight - count
+        while self._waiting and len(self._waiting) + self._bursts.under_way() > most:
+            self._receive()
+        self._bursts.wait(most)
+
+    def _say_again(self) -> None:
+        """Send what only the driver understands the answers to, for example that a node has forgotten a statement."""
+        while self._unsaid:
+            self._send([self._unsaid.popleft()], None)
+
+    def _told(self, number: int, outcome: Outcome) -> None:
+        """Take the outcome of a batch; runs in one of the driver's threads."""
+        if outcome is DONE:
+            self._answers[number] = Page(b"", 0, True)
+        elif isinstance(outcome, _FAULTS):
+            self._fault = self._fault or outcome
+        else:
+            self._unsaid.append(number)
 
     def _receive(self) -> None:
         """Take the answer to the oldest request that has none."""

@@ -67,7 +67,7 @@ def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes], toke
     if not found.hosts:
         return [None] * len(partitions)
     # A process that has just connected has a connection to one node only.
-    reached = {pool.host for pool in link.pages.get_pools()}
+    reached = {pool.host for pool in tuple(link.pages.get_pools())}
     named = [host if host.is_up and host in reached else None for host in found.hosts]
     return [named[number] for number in found.owners(partitions, token).tolist()]
 
