@@ -7,7 +7,7 @@ written by both, into keyspaces of their own, with one configuration. What is co
 columns of each table, its rows with write times and times to live, and whether the task has failed.
 
 Prints a JSON line for each vector. Where they are not the same it has both sides, and what the vector says of the
-original (`told`); ends with 1 if it says nothing. Cassandra refuses the original's CREATE TABLE, which names the
+original (`reference`); ends with 1 if it says nothing. Cassandra refuses the original's CREATE TABLE, which names the
 compression as only ScyllaDB reads it: where that is the cause, `same` is null.
 """
 
@@ -30,9 +30,9 @@ from typing import Any
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.query import dict_factory
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from _reference import Connect, Reference, running, serving
+from _stream_data import topics
 from penstock.errors import PenstockError
 from penstock.local import ports, services
 from penstock.local.services import Services
@@ -112,11 +112,11 @@ class Side:
     def run(self, vector: Vector, number: int) -> Outcome:
         place = f"{self.name}_{number}"
         self._create(vector["ddl"], place)
-        topics = sorted({record["topic"] for record in vector["records"]})
-        config = self._config(vector, place, topics)
+        names = names_of(vector)
+        config = self._config(vector, place, names)
         connector = f"{self.name}-{number}"
         self.worker.ask("PUT", f"/connectors/{connector}/config", config)
-        failed = self._await(connector, topics)
+        failed = self._await(connector, names)
         self.worker.stop(connector)
         own = config.get("scylladb.offset.storage.table", OFFSETS)
         return Outcome(*self._tables(place, own), failed)
@@ -127,12 +127,12 @@ class Side:
         for statement in statements:
             self.session.execute(named(statement, place))
 
-    def _config(self, vector: Vector, place: str, topics: list[str]) -> dict[str, str]:
+    def _config(self, vector: Vector, place: str, names: list[str]) -> dict[str, str]:
         host, port = self.found.cql.split(":")
         base = {
             "connector.class": "io.connect.scylladb.ScyllaDbSinkConnector",
             "tasks.max": "1",
-            "topics": ",".join(topics),
+            "topics": ",".join(names),
             "key.converter": JSON,
             "value.converter": JSON,
             "scylladb.contact.points": host,
@@ -144,10 +144,10 @@ class Side:
         }
         return base | {named(name, place): named(text, place) for name, text in vector["config"].items()}
 
-    def _await(self, connector: str, topics: list[str]) -> str:
+    def _await(self, connector: str, names: list[str]) -> str:
         """Until it has committed the end of each topic, or its task has failed: then the trace of that."""
         consumer = Consumer({"bootstrap.servers": self.found.kafka, "group.id": f"connect-{connector}"})
-        parts = [TopicPartition(topic, 0) for topic in topics]
+        parts = [TopicPartition(name, 0) for name in names]
         deadline = time.monotonic() + PATIENCE
         try:
             ends = [consumer.get_watermark_offsets(part, timeout=10)[1] for part in parts]
@@ -190,21 +190,19 @@ def without_times(state: Any) -> Any:
 @contextmanager
 def records_of(servers: str, vector: Vector) -> Iterator[None]:
     """The vector's topics with its records, deleted after the block. Old as they are, the broker must keep them."""
-    admin = AdminClient({"bootstrap.servers": servers})
-    names = sorted({record["topic"] for record in vector["records"]})
-    for done in admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": "-1"}) for name in names]).values():
-        done.result()
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 50})
-    for record in vector["records"]:
-        key, value = encoded(record["key"]), encoded(record["value"])
-        headers = [(one["name"], json.dumps(one["value"]).encode()) for one in record.get("headers") or []]
-        producer.produce(record["topic"], value, key, 0, timestamp=record["timestamp_ms"], headers=headers)
-    producer.flush()
-    try:
+    with topics(servers, names_of(vector), 1, **{"retention.ms": "-1"}):
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 50})
+        for record in vector["records"]:
+            key, value = encoded(record["key"]), encoded(record["value"])
+            headers = [(one["name"], json.dumps(one["value"]).encode()) for one in record.get("headers") or []]
+            producer.produce(record["topic"], value, key, 0, timestamp=record["timestamp_ms"], headers=headers)
+        producer.flush()
         yield
-    finally:
-        for done in admin.delete_topics(names).values():
-            done.result()
+
+
+def names_of(vector: Vector) -> list[str]:
+    """The vector's topics."""
+    return sorted({record["topic"] for record in vector["records"]})
 
 
 @contextmanager
@@ -238,7 +236,7 @@ def compared(vector: Vector, outcomes: dict[str, Outcome]) -> dict[str, Any]:
     same = None if NO_TABLE in outcomes[THEIRS].failed else outcomes[OURS].same(outcomes[THEIRS])
     row = {"vector": vector["id"], "same": same}
     if same is False:
-        row |= {"told": vector["reference"]} if "reference" in vector else {}
+        row |= {"reference": vector["reference"]} if "reference" in vector else {}
         row |= {name: shown(one) for name, one in outcomes.items()}
     return row
 
@@ -266,7 +264,7 @@ def main() -> None:
             ):
                 for vector, outcomes in compare(found, {THEIRS: theirs, OURS: penstock}):
                     row = compared(vector, outcomes)
-                    counts[NAMES[row["same"]] if "told" not in row else "different as told"] += 1
+                    counts["different as the vector says" if "reference" in row else NAMES[row["same"]]] += 1
                     print(json.dumps(row, ensure_ascii=False), flush=True)
         finally:
             services.down(root / "services")

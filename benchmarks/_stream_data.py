@@ -69,10 +69,10 @@ def chunks(total: int) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def topics(servers: str, names: list[str]) -> Iterator[None]:
+def topics(servers: str, names: list[str], partitions: int = PARTITIONS, **config: str) -> Iterator[None]:
     """New topics, deleted afterwards."""
     admin = AdminClient({"bootstrap.servers": servers})
-    for done in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
+    for done in admin.create_topics([NewTopic(name, partitions, 1, config=config) for name in names]).values():
         done.result()
     try:
         yield

@@ -109,6 +109,18 @@ def settings_of(config: dict[str, str]) -> SinkSettings:
     return sink_properties.settings(checked.values, config)
 
 
+def into(services: Services, keyspace: str, topics: str) -> dict[str, str]:
+    """A connector that writes these topics into the keyspace."""
+    return {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": topics,
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+    }
+
+
 def rows(cql: Any, keyspace: str, topic: str) -> dict[int, str]:
     try:
         return dict(cql.execute(f"SELECT id, name FROM {keyspace}.{topic.replace('-', '_')}"))
@@ -546,7 +558,9 @@ def test_protobuf_records_of_confluents_serializer_become_rows(
 def test_a_new_table_is_compressed_as_the_configuration_says(
     cql: Any, services: Services, keyspace: str, algorithm: str
 ) -> None:
-    settings = settings_of(new_table(services, keyspace) | {"scylladb.table.create.compression.algorithm": algorithm})
+    settings = settings_of(
+        into(services, keyspace, "made") | {"scylladb.table.create.compression.algorithm": algorithm}
+    )
     record = ConnectRecord("made", 0, 0, 1000, Part(KEY, {"id": 1}), Part(VALUE, {"id": 1, "name": "x"}))
     assert RecordWriter(settings, RequestLimits()).write([record]) == []
     query = "SELECT compression FROM system_schema.tables WHERE keyspace_name = %s AND table_name = 'made'"
@@ -565,36 +579,16 @@ def test_scylladb_gets_its_own_names_of_compression_options() -> None:
 
 
 def test_a_table_that_the_database_refuses_to_make_is_told(services: Services, keyspace: str) -> None:
-    settings = replace(settings_of(new_table(services, keyspace)), compression="NoSuchCompressor")
+    settings = replace(settings_of(into(services, keyspace, "made")), compression="NoSuchCompressor")
     record = ConnectRecord("made", 0, 0, 1000, Part(KEY, {"id": 1}), Part(VALUE, {"id": 1, "name": "x"}))
     with pytest.raises(PenstockError, match=r"the table cannot be changed.*NoSuchCompressor"):
         RecordWriter(settings, RequestLimits()).write([record])
 
 
-def new_table(services: Services, keyspace: str) -> dict[str, str]:
-    """A connector that makes the table of the topic `made`."""
-    return {
-        "name": "x",
-        "connector.class": CLASS,
-        "topics": "made",
-        "scylladb.contact.points": services.cql,
-        "scylladb.keyspace": keyspace,
-        "scylladb.consistency.level": "ONE",
-    }
-
-
 def test_a_batch_that_is_written_again_leaves_lists_as_they_are(cql: Any, services: Services, keyspace: str) -> None:
     """Elements that are written again at the same time would be there twice (CASSANDRA-11368)."""
     cql.execute(f"CREATE TABLE {keyspace}.lists (id int PRIMARY KEY, l list<int>, v int)")
-    config = {
-        "name": "x",
-        "connector.class": CLASS,
-        "topics": "lists",
-        "scylladb.contact.points": services.cql,
-        "scylladb.keyspace": keyspace,
-        "scylladb.consistency.level": "ONE",
-    }
-    settings = settings_of(config)
+    settings = settings_of(into(services, keyspace, "lists"))
     rows = [(1, [1, 2]), (2, [5]), (1, [3]), (2, None)]
     records = [
         ConnectRecord("lists", 0, n, 1000, Part(None, {"id": id}), Part(None, {"id": id, "l": made, "v": n}))
@@ -608,12 +602,7 @@ def test_a_batch_that_is_written_again_leaves_lists_as_they_are(cql: Any, servic
 def test_records_whose_key_was_changed_are_written_in_their_order(cql: Any, services: Services, keyspace: str) -> None:
     cql.execute(f"CREATE TABLE {keyspace}.ordered (id int PRIMARY KEY, v int)")
     config = {
-        "name": "x",
-        "connector.class": CLASS,
-        "topics": "a,b",
-        "scylladb.contact.points": services.cql,
-        "scylladb.keyspace": keyspace,
-        "scylladb.consistency.level": "ONE",
+        **into(services, keyspace, "a,b"),
         "transforms": "key,table",
         "transforms.key.type": "ValueToKey",
         "transforms.key.fields": "id",
@@ -640,15 +629,7 @@ def test_a_value_that_the_database_refuses_is_told_apart_from_the_others(
     monkeypatch.setattr("penstock.connect.sink.record_writer.TOGETHER", 3)
     cql.execute(f"CREATE TABLE {keyspace}.refused (id int PRIMARY KEY, m text)")
     cql.execute(f"CREATE INDEX ON {keyspace}.refused (m)")
-    config = {
-        "name": "x",
-        "connector.class": CLASS,
-        "topics": "refused",
-        "scylladb.contact.points": services.cql,
-        "scylladb.keyspace": keyspace,
-        "scylladb.consistency.level": "ONE",
-    }
-    settings = settings_of(config)
+    settings = settings_of(into(services, keyspace, "refused"))
     records = [
         ConnectRecord("refused", 0, n, 1000, Part(None, {"id": n}), Part(None, {"id": n, "m": "v" * size}))
         for n, size in enumerate([1, 1, 70_000, 1])

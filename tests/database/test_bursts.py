@@ -182,28 +182,28 @@ def test_a_refused_value_is_told(proxy: ShardedProxy, proxied: Access, table: st
 def test_the_driver_sends_again_what_only_it_understands(
     cql: Any, proxy: ShardedProxy, proxied: Access, table: str
 ) -> None:
-    """A node that has forgotten a statement gets it again, and one that starts up is not asked."""
+    """A node has forgotten a statement, or is starting."""
     prepared = connection(proxied).prepare(f"INSERT INTO {table} (id, v) VALUES (?, ?)").query_id
     forgotten = struct.pack(">i", 0x2500) + text("unknown") + struct.pack(">H", len(prepared)) + prepared
-    proxy.faults = [forgotten, forgotten]
-    assert send(proxied, table, writes(table, 40), patience=timedelta(0)) == 2
+    proxy.faults = [forgotten, forgotten, BOOTSTRAPPING]
+    assert send(proxied, table, writes(table, 40), patience=timedelta(0)) == 3
     assert ids(cql, table) == [*range(40)]
 
 
 def test_waiting_ends_with_the_last_answer_or_with_the_time(proxy: ShardedProxy, proxied: Access, table: str) -> None:
     made = connection(proxied)
     statement = made.prepare(f"INSERT INTO {table} (id, v) VALUES (?, ?)"), [struct.pack(">i", 1), b""]
-    told: dict[int, Any] = {}
-    sent = Bursts(0.3, told.__setitem__)
+    outcomes: dict[int, Any] = {}
+    sent = Bursts(0.3, outcomes.__setitem__)
     pool = bursts.pools(made)[next(iter(bursts.pools(made)))]
     proxy.faults = [SILENCE]
     assert sent.send(made, pool, [Batch(number, b"", [statement]) for number in range(5)]) == []
     waiting = threading.Thread(target=sent.wait, args=(0,))
     waiting.start()
     waiting.join(patience(20))
-    assert not waiting.is_alive() and sent.under_way() == 0
-    assert [told[number] for number in range(1, 5)] == [bursts.DONE] * 4
-    assert "no answer within 0.3 seconds" in str(told[0])
+    assert not waiting.is_alive() and sent.in_flight() == 0
+    assert [outcomes[number] for number in range(1, 5)] == [bursts.DONE] * 4
+    assert "no answer within 0.3 seconds" in str(outcomes[0])
     # A pool that is shut down takes none.
     pool.shutdown()
-    assert sent.send(made, pool, [Batch(9, b"", [statement])]) == [9] and 9 not in told
+    assert sent.send(made, pool, [Batch(9, b"", [statement])]) == [9] and 9 not in outcomes

@@ -22,7 +22,6 @@ NEWEST = 4
 REFUSED = b"Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4)"
 HEAD = struct.Struct(">BBhBi")
 
-
 CUT, SILENCE = b"", b"no answer"
 """Faults that are no answers: the connection is cut, or the request gets no answer."""
 

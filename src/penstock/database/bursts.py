@@ -1,9 +1,10 @@
 """Batches as bytes of CQL's native protocol, many of them in one write to a connection of the driver.
 
 For each request the driver makes a future, a timer and a list of nodes to try, puts it into a segment of its own, and
-wakes its thread, which sends it: 150 microseconds for a batch of ten rows. A burst takes a fifth of that, and less of
-the node (docs/decisions/0017-what-a-record-costs-in-a-sink.md). Streams, connections and their ends stay the driver's;
-what it has for this is private, so its versions are limited in pyproject.toml.
+wakes its thread, which sends it: 150 microseconds for a batch of ten rows. A burst, which other drivers call coalesced
+writes, takes two fifths of that, and less of the node (docs/decisions/0017-what-a-record-costs-in-a-sink.md). Streams,
+connections and their ends stay the driver's; what it has for this is private, so its versions are limited in
+pyproject.toml.
 
 Source: Apache Cassandra's native_protocol_v5.spec, 2.2 (a segment has one or more envelopes) and 4.1.7 (BATCH).
 """
@@ -24,7 +25,7 @@ from cassandra.protocol import RESULT_KIND_VOID, BatchMessage, ErrorMessage, Res
 from cassandra.query import UNSET_VALUE, BatchType
 from cassandra.segment import Segment
 
-from penstock.database.cql_connection import CqlConnection
+from penstock.database.cql_connection import CqlConnection, table_of
 
 DONE = None
 """The outcome of a batch that was written."""
@@ -43,7 +44,7 @@ class Batch(NamedTuple):
     statements: Sequence[tuple[Any, Sequence[Any]]]
 
 
-class _Open(NamedTuple):
+class _Pending(NamedTuple):
     """A batch without an answer; `deadline` in seconds of the monotonic clock."""
 
     number: int
@@ -64,56 +65,56 @@ class _Batch(BatchMessage):  # type: ignore[misc]
 class Bursts:
     """The batches of one sender.
 
-    `told` gets the number of each batch and its outcome, in one of the driver's threads: DONE or what went wrong.
+    `completed` gets the number of each batch and its outcome, in one of the driver's threads: DONE or what went wrong.
     `seconds` after a batch was sent this is OperationTimedOut.
     """
 
-    def __init__(self, seconds: float, told: Callable[[int, Outcome], None]) -> None:
-        self._seconds, self._told = seconds, told
-        self._open: dict[tuple[Any, int], _Open] = {}
+    def __init__(self, seconds: float, completed: Callable[[int, Outcome], None]) -> None:
+        self._seconds, self._completed = seconds, completed
+        self._pending: dict[tuple[Any, int], _Pending] = {}
         self._changed = Condition()
         self._enough = 0
 
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """How many batches have no answer yet."""
-        return len(self._open)
+        return len(self._pending)
 
     def send(self, link: CqlConnection, pool: Any, batches: Sequence[Batch]) -> list[int]:
         """Send the batches to the node of this pool; returns the numbers of those that it cannot take now."""
-        refused, ready = [], dict[Any, list[bytes]]()
+        unsent, ready = [], dict[Any, list[bytes]]()
         for batch in batches:
             message = _Batch(_body(link, batch))
             try:
                 connection, stream = _borrow(pool, batch)
             except (ConnectionException, NoConnectionsAvailable):
-                refused.append(batch.number)
+                unsent.append(batch.number)
                 continue
             with self._changed:
-                self._open[connection, stream] = _Open(batch.number, pool, time.monotonic() + self._seconds)
+                self._pending[connection, stream] = _Pending(batch.number, pool, time.monotonic() + self._seconds)
             # The driver calls the first with the message that the second made of the answer.
             answered = partial(self._answered, connection, stream, pool)
             connection._requests[stream] = answered, _decoded, None
             ready.setdefault(connection, []).append(_envelope(connection, stream, message))
         for connection, envelopes in ready.items():
             connection.push(_segments(connection, envelopes))
-        return refused
+        return unsent
 
     def wait(self, most: int) -> None:
         """Wait until no more than `most` batches have no answer."""
-        while late := self._late(most):
+        while late := self._timed_out(most):
             for (connection, stream), batch in late.items():
-                self._give_up(connection, stream, batch)
+                self._orphan(connection, stream, batch)
 
-    def _late(self, most: int) -> dict[tuple[Any, int], _Open]:
+    def _timed_out(self, most: int) -> dict[tuple[Any, int], _Pending]:
         """Wait as `wait` does; returns, and forgets, those beyond their time as soon as there are some."""
         with self._changed:
             self._enough = most
-            while len(self._open) > most:
+            while len(self._pending) > most:
                 now = time.monotonic()
-                late = [place for place, batch in self._open.items() if batch.deadline <= now]
+                late = [place for place, batch in self._pending.items() if batch.deadline <= now]
                 if late:
-                    return {place: self._open.pop(place) for place in late}
-                self._changed.wait(next(iter(self._open.values())).deadline - now)
+                    return {place: self._pending.pop(place) for place in late}
+                self._changed.wait(next(iter(self._pending.values())).deadline - now)
         return {}
 
     def _answered(self, connection: Any, stream: int, pool: Any, response: Any) -> None:
@@ -121,13 +122,13 @@ class Bursts:
             pool.return_connection(connection)
         finally:  # whatever becomes of the pool
             with self._changed:
-                found = self._open.pop((connection, stream), None)
+                found = self._pending.pop((connection, stream), None)
                 if found is not None:  # it was not given up
-                    self._told(found.number, _outcome(response))
-                    if len(self._open) <= self._enough:
+                    self._completed(found.number, _outcome(response))
+                    if len(self._pending) <= self._enough:
                         self._changed.notify_all()
 
-    def _give_up(self, connection: Any, stream: int, batch: _Open) -> None:
+    def _orphan(self, connection: Any, stream: int, batch: _Pending) -> None:
         """Tell that a batch has no answer; the driver must not use its stream again until the answer comes."""
         if connection._requests.pop(stream, None) is not None:
             with connection.lock:
@@ -137,7 +138,7 @@ class Bursts:
             batch.pool.return_connection(connection, stream_was_orphaned=True)
         about = {str(connection.endpoint): f"no answer within {self._seconds:g} seconds"}
         with self._changed:
-            self._told(batch.number, OperationTimedOut(about, batch.pool.host))
+            self._completed(batch.number, OperationTimedOut(about, batch.pool.host))
 
 
 def pools(link: CqlConnection) -> dict[Any, Any]:
@@ -151,8 +152,7 @@ def _borrow(pool: Any, batch: Batch) -> tuple[Any, int]:
     """An open connection of the pool, and a stream of it that is free."""
     if hasattr(pool.host, "sharding_info"):  # scylla-driver has a connection for each shard
         prepared = batch.statements[0][0]
-        table = prepared.column_metadata[0].table_name if prepared.column_metadata else None
-        connection, stream = pool.borrow_connection(_BORROW, batch.key, prepared.keyspace, table)
+        connection, stream = pool.borrow_connection(_BORROW, batch.key, prepared.keyspace, table_of(prepared))
     else:
         connection, stream = pool.borrow_connection(_BORROW)
     if connection.is_closed or connection.is_defunct:

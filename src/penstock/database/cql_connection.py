@@ -77,6 +77,11 @@ class CqlConnection:
                 self.renewals[session] = session.update_created_pools()
 
 
+def table_of(prepared: Any) -> str | None:
+    """The table of a prepared statement, from which scylla-driver finds its shard; None for one without values."""
+    return prepared.column_metadata[0].table_name if prepared.column_metadata else None
+
+
 class Translated(DefaultEndPointFactory):  # type: ignore[misc]
     """Reaches nodes elsewhere than at their own addresses.
 

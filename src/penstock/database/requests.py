@@ -21,7 +21,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement
 from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.bursts import DONE, Batch, Bursts, Outcome, pools
-from penstock.database.cql_connection import CqlConnection, connection
+from penstock.database.cql_connection import CqlConnection, connection, table_of
 from penstock.database.retrying import TRANSIENT, retrying
 from penstock.database.table_catalog import base_name, describe
 from penstock.database.token_ring import by_owner, owners
@@ -134,8 +134,8 @@ class Sending:
         self._requests: list[Request] = []
         self._answers: list[Page | None] = []
         self._waiting: deque[tuple[int, int, Any]] = deque()
-        self._bursts = Bursts(limits.timeout.total_seconds(), self._told)
-        self._unsaid: deque[int] = deque()
+        self._bursts = Bursts(limits.timeout.total_seconds(), self._completed)
+        self._for_driver: deque[int] = deque()
         self._fault: Exception | None = None
         self._sent = 0
 
@@ -189,7 +189,7 @@ class Sending:
         try:
             self._send(numbers, None)
             self._bursts.wait(0)
-            self._say_again()
+            self._send_by_driver()
         except _FAULTS as error:
             self._fault = self._fault or error
         while self._waiting:
@@ -228,7 +228,7 @@ class Sending:
         size, others = max(self._limits.in_flight // 2, 1), cycle(reached.values())
         for first in range(0, len(numbers), size):
             burst, ready = numbers[first : first + size], dict[Any, list[Batch]]()
-            self._say_again()
+            self._send_by_driver()
             self._await_room(len(burst))
             if self._fault:
                 return {}
@@ -236,9 +236,9 @@ class Sending:
                 pool = reached.get(some[number]) or next(others)
                 ready.setdefault(pool, []).append(self._batch(link, number))
             for pool, batches in ready.items():
-                refused = self._bursts.send(link, pool, batches)
-                self._sent += len(batches) - len(refused)
-                left |= dict.fromkeys(refused)
+                unsent = self._bursts.send(link, pool, batches)
+                self._sent += len(batches) - len(unsent)
+                left |= dict.fromkeys(unsent)
         return left
 
     def _batch(self, link: CqlConnection, number: int) -> Batch:
@@ -248,23 +248,23 @@ class Sending:
     def _await_room(self, count: int) -> None:
         """Wait until so many requests more are allowed."""
         most = self._limits.in_flight - count
-        while self._waiting and len(self._waiting) + self._bursts.under_way() > most:
+        while self._waiting and len(self._waiting) + self._bursts.in_flight() > most:
             self._receive()
         self._bursts.wait(most)
 
-    def _say_again(self) -> None:
+    def _send_by_driver(self) -> None:
         """Send what only the driver understands the answers to, for example that a node has forgotten a statement."""
-        while self._unsaid:
-            self._send([self._unsaid.popleft()], None)
+        while self._for_driver:
+            self._send([self._for_driver.popleft()], None)
 
-    def _told(self, number: int, outcome: Outcome) -> None:
+    def _completed(self, number: int, outcome: Outcome) -> None:
         """Take the outcome of a batch; runs in one of the driver's threads."""
         if outcome is DONE:
             self._answers[number] = Page(b"", 0, True)
         elif isinstance(outcome, _FAULTS):
             self._fault = self._fault or outcome
         else:
-            self._unsaid.append(number)
+            self._for_driver.append(number)
 
     def _receive(self) -> None:
         """Take the answer to the oldest request that has none."""
@@ -312,7 +312,7 @@ def _routed(statement: Any, prepared: Any, request: Request) -> Any:
     """The statement with its partition and table, from which scylla-driver finds the shard to send it to."""
     statement._routing_key = request.key
     statement.keyspace = prepared.keyspace
-    statement.table = prepared.column_metadata[0].table_name if prepared.column_metadata else None
+    statement.table = table_of(prepared)
     return statement
 
 

@@ -71,8 +71,7 @@ def describe(session: Any, name: str) -> CqlTable:
 
 def is_scylla(session: Any) -> bool:
     """Whether the database is ScyllaDB, which has a system table of its own."""
-    query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system' AND table_name = 'scylla_local'"
-    return session.execute(query).one() is not None
+    return "scylla_local" in table_names(session, "system")
 
 
 def table_names(session: Any, keyspace: str) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from cassandra import AlreadyExists, Unauthorized
@@ -121,12 +122,11 @@ class SinkTables:
 
     def create(self, new: NewTable, route: Route, comment: str) -> CqlTable:
         """Create a table; raises UnlikeTable if that is not allowed."""
-        compression = compression_options(self.settings.compression, scylla=self._is_scylla(route))
         if not self.settings.manage:
             raise UnlikeTable(
-                f"there is no table {route.name}; create it: {new.text(compression, comment, plain=True)}"
+                f"there is no table {route.name}; create it: {new.text(self._compression, comment, plain=True)}"
             )
-        self._change(new.text(compression, comment), route)
+        self._change(new.text(self._compression, comment), route)
         table = self.look_again(route)
         if table is None:
             raise UnlikeTable(f"the table {route.name} was dropped when it was created")
@@ -157,10 +157,13 @@ class SinkTables:
 
         return self._retrying(look, "describing the table", route.name)
 
-    def _is_scylla(self, route: Route) -> bool:
-        return self._retrying(
-            lambda: is_scylla(connection(self.settings.access).rows), "looking up the database", route.name
+    @cached_property
+    def _compression(self) -> str:
+        """The options of new tables; looked up once, for each record may lack its table."""
+        scylla = self._retrying(
+            lambda: is_scylla(connection(self.settings.access).rows), "looking up the database", "system_schema.tables"
         )
+        return compression_options(self.settings.compression, scylla=scylla)
 
     def _change(self, text: str, route: Route) -> None:
         """Run a statement that changes a table; another task may have done it first."""
