@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -18,7 +19,7 @@ from kafka_topics import stored
 from waiting import PATIENCE, patience, until
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from watched_page import Watched, watched
 
 from penstock.local.services import Services
@@ -329,6 +330,38 @@ def test_dead_letters_are_sent_again_after_a_question(
         expect(page.get_by_text("8 records sent again.")).to_be_visible()
         seen.require_good()
     assert sum(len(part) for part in stored(services.kafka, there.orders, PARTITIONS)) == before + 10
+
+
+def test_all_letters_are_sent_by_requests_that_go_on_where_one_has_ended(
+    browser: Browser, acting: Console, there: Shop
+) -> None:
+    def answer(sent: int, left: int, error: str | None = None) -> dict[str, Any]:
+        rest = {"all": True, "from": f"0:{25_000 - left}", "until": "0:25000"} if left else None
+        return {"sent": sent, "topics": {}, "failed": [], "left": left, "next": rest, "error": error}
+
+    answers = [answer(10_000, 15_000), answer(4000, 11_000, "Kafka is away"), answer(10_000, 1000), answer(1000, 0)]
+    bodies: list[Any] = []
+
+    def send(route: Route) -> None:
+        bodies.append(route.request.post_data_json)
+        route.fulfill(json=answers[len(bodies) - 1])
+
+    with watched(browser, acting.url) as seen:
+        page = seen.page
+        page.route("**/send", send)
+        page.goto(f"{acting.url}/#token={acting.token}")
+        expect(page.get_by_text("Actions allowed")).to_be_visible()
+        page.goto(f"{acting.url}/#/dead-letters/{there.dead}")
+        page.get_by_role("button", name="Send all again").click()
+        page.get_by_role("button", name="Send again", exact=True).click()
+        expect(page.get_by_text("14,000 records sent again before this failure.")).to_be_visible()
+        expect(page.get_by_text("Kafka is away")).to_be_visible()
+        page.get_by_role("button", name="Send the rest again").click()
+        page.get_by_role("button", name="Send again", exact=True).click()
+        expect(page.get_by_text("11,000 records sent again.")).to_be_visible()
+        expect(page.get_by_role("button", name="Send the rest again")).to_have_count(0)
+        seen.require_good()
+    assert bodies == [{"all": True}, answers[0]["next"], answers[1]["next"], answers[2]["next"]]
 
 
 @pytest.mark.slow

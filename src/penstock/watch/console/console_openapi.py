@@ -49,6 +49,7 @@ _message = {
     "truncated": FLAG,
 }
 _failed = _record(partition=WHOLE, offset=WHOLE, why=TEXT)
+_between = {"from": TEXT, "until": TEXT}
 _task = _record(id=NUMBER, state=TEXT, worker=TEXT, trace=TEXT)
 _connector = {
     "cluster": WHOLE,
@@ -119,11 +120,18 @@ SCHEMAS: dict[str, Json] = {
         "oneOf": [
             _record(letters=_list({"type": "array", "items": WHOLE, "minItems": 2, "maxItems": 2}))
             | {"required": ["letters"]},
-            _record(reason=TEXT) | {"required": ["reason"]},
-            _record(all={"const": True}) | {"required": ["all"]},
+            _record(reason=TEXT, **_between) | {"required": ["reason"]},
+            _record(all={"const": True}, **_between) | {"required": ["all"]},
         ]
     },
-    "Sent": _record(sent=WHOLE, topics=COUNTS, failed=_list(_failed), left=WHOLE),
+    "Sent": _record(
+        sent=WHOLE,
+        topics=COUNTS,
+        failed=_list(_failed),
+        left=WHOLE,
+        next={"oneOf": [_ref("Letters"), {"type": "null"}]},
+        error=NULL_OR_TEXT,
+    ),
     "Connectors": _list(_record(**_connector, letters=NULL_OR_TEXT, error=TEXT)),
     "Connector": _record(**_connector, config=FREE, offsets={}),
     "Acted": _record(action=TEXT, done=FLAG, waited_seconds=NUMBER, connector=_record(**_connector)),

@@ -1,49 +1,37 @@
-"""Dead letters: which topics have them, their reasons, and sending them again to the topic that their headers name.
+"""Dead letters: which topics have them, and their reasons; `dead_letter_sending` sends them again.
 
 A dead letter is a record with the headers of Kafka Connect's dead letter queues (KIP-298), as Penstock's own sink and
-any Kafka Connect write them. It is sent again with its own key, value and
-headers, without those of the error. Nothing remembers that it was sent, so it can be sent twice, but only one request
-at a time sends letters of a topic.
+any Kafka Connect write them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import timedelta
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.kafka.brokers import Brokers
 from penstock.kafka.record_view import iso_time, plain_text
 from penstock.watch.console.masking import Mask
-from penstock.watch.console.record_query import BadQuery, Json, Offsets, is_offset, query_of
+from penstock.watch.console.record_query import Json, Offsets, is_offset, query_of
 from penstock.watch.console.topic_messages import Viewer, fitting, opened, rows_of
 from penstock.wire.errors import ConnectionLost, KafkaError, RequestTimeout, UnknownTopicOrPartition
 from penstock.wire.topic_records import Reader
-
-if TYPE_CHECKING:
-    from penstock.wire.producer.producer import Producer
 
 PREFIX = "__connect.errors."
 TOPIC, PARTITION, OFFSET = f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}offset"
 MESSAGE, TABLE = f"{PREFIX}exception.message", f"{PREFIX}table"
 LOOKED, LISTED = 10_000, 100
 """The newest letters of a topic whose reasons are counted, and the most reasons that are listed."""
-MOST_SENT = 10_000
-"""The most letters that are sent with one request."""
 MOST_KEPT = 64 << 20
 """About the most bytes of the newest letters, which are kept until all are read."""
 NEWEST = 20
 """The last offsets of each partition in which a letter is looked for: the end of a transaction takes one, too."""
 LOOKED_AT_TOPICS = 300
-DELIVERY = timedelta(seconds=20)
 QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?")
 NUMBER = re.compile(r"\d+")
 LONGEST, LONGEST_TEXT = 300, 16 << 10
@@ -51,20 +39,6 @@ LONGEST, LONGEST_TEXT = 300, 16 << 10
 
 _counted: dict[tuple[str, str], tuple[Offsets, Json | None]] = {}
 """What `counts` found, by servers and topic, with the ends of the topic then."""
-_sending: set[tuple[str, str]] = set()
-"""The topics, by servers, whose letters are being sent."""
-
-
-class PartlySent(PenstockError):
-    """Kafka failed after some of the letters were sent."""
-
-    retriable = True
-
-
-class AlreadySending(PenstockError):
-    """Letters of this topic are being sent: another request could send the same ones."""
-
-    retriable = True
 
 
 @dataclass(frozen=True)
@@ -144,10 +118,10 @@ async def counts(kafka: Json, topics: list[str], mask: list[str]) -> list[Json]:
 async def _count(reader: Reader, topic: str, ends: Offsets, mask: Mask) -> Json | None:
     starts = await reader.earliest(topic)
     begin = _newest(starts, ends, NEWEST * len(ends))
-    if not [True async for _ in _letters(reader, topic, begin, ends)]:
+    if not [True async for _ in letters_of(reader, topic, begin, ends)]:
         return None
     begin = _newest(starts, ends, 1000)
-    reasons = Counter([letter.reason(mask) async for letter in _letters(reader, topic, begin, ends)])
+    reasons = Counter([letter.reason(mask) async for letter in letters_of(reader, topic, begin, ends)])
     records = sum(ends[p] - starts.get(p, 0) for p in ends)
     return {"topic": topic, "records": records, "reasons": dict(reasons.most_common(LISTED))}
 
@@ -158,7 +132,8 @@ def _newest(starts: Mapping[int, int], ends: Mapping[int, int], most: int) -> Of
     return {p: max(starts.get(p, 0), end - each) for p, end in ends.items()}
 
 
-async def _letters(reader: Reader, topic: str, begin: Offsets, ends: Offsets) -> AsyncGenerator[Letter, None]:
+async def letters_of(reader: Reader, topic: str, begin: Offsets, ends: Offsets) -> AsyncGenerator[Letter, None]:
+    """The dead letters among the records between these offsets, those of a partition in their order."""
     begin = {p: at for p, at in begin.items() if at < ends[p]}
     if not begin:
         return
@@ -176,8 +151,8 @@ async def page(
     query, wanted = query_of({**parameters, "topic": topic}), parameters.get("reason")
     viewer, reasons, newest = Viewer.of(mask, registry), _Reasons(), _Newest(query.limit)
     async with opened(kafka) as reader:
-        begin, ends, starts = await _range(reader, topic, LOOKED)
-        async for letter in _letters(reader, topic, begin, ends):
+        begin, ends, starts = await range_of(reader, topic, LOOKED)
+        async for letter in letters_of(reader, topic, begin, ends):
             reason = letter.reason(viewer.mask)
             reasons.add(reason, letter.timestamp)
             if wanted in (None, "", reason) and messages:
@@ -204,7 +179,7 @@ def _shown(letter: Letter, viewer: Viewer) -> Json:
     return viewer.shown(letter.partition, row) | {"reason": letter.reason(viewer.mask), "origin": letter.origin}
 
 
-async def _range(reader: Reader, topic: str, most: int) -> tuple[Offsets, Offsets, Offsets]:
+async def range_of(reader: Reader, topic: str, most: int) -> tuple[Offsets, Offsets, Offsets]:
     """Where the newest records begin, the ends, and where the topic begins; raises NoTopic."""
     try:
         starts, ends = await reader.earliest(topic), await reader.latest(topic)
@@ -255,170 +230,3 @@ class _Reasons:
             {"reason": reason, "count": count, "first": iso_time(first), "last": iso_time(last)}
             for reason, (count, first, last) in most
         ]
-
-
-async def send(kafka: Json, topic: str, which: Json, mask: list[str]) -> Json:
-    """Send letters again; `which` is {"letters": [[partition, offset], ...]}, {"reason": ...} or {"all": true}.
-
-    A reason is one that the page shows, so `mask` is that of the page. Returns how many were acknowledged, by topic,
-    each that was not with the reason, and how many are left because a request sends at most `MOST_SENT`. Raises
-    AlreadySending.
-    """
-    place = kafka["servers"], topic
-    if place in _sending:
-        raise AlreadySending(f"letters of {topic} are being sent already", next="wait for its end, then look again")
-    _sending.add(place)
-    try:
-        return await _send(kafka, topic, which, Mask(mask))
-    finally:
-        _sending.discard(place)
-
-
-async def _send(kafka: Json, topic: str, which: Json, mask: Mask) -> Json:
-    async with opened(kafka) as reader:
-        _, ends, starts = await _range(reader, topic, LOOKED)
-        existing = set(await reader.topics())
-        chosen: AsyncGenerator[Letter, None]
-        missing: set[tuple[int, int]] = set()
-        if "letters" in which:
-            missing = set(_places(which["letters"]))
-            chosen = _at(reader, topic, {(p, at) for p, at in missing if p in ends and starts[p] <= at < ends[p]})
-        else:
-            chosen = _of_reason(_letters(reader, topic, starts, ends), _wanted(which), mask)
-        sending = _Sending(topic, existing)
-        async with aclosing(chosen), _producer(kafka) as producer:
-            try:
-                async for letter in chosen:
-                    missing.discard((letter.partition, letter.offset))
-                    await sending.send(producer, letter)
-            except KafkaError as error:
-                await sending.end()
-                raise PartlySent(
-                    f"{sending.sent.total()} letters were sent, the next ones cannot be read: {error}",
-                    where=topic,
-                    next="look at the topics that the letters name before you send them again",
-                ) from None
-            await sending.end()
-    sent, failed = sending.sent, sending.failed
-    failed = [_failed(p, at, "there is no dead letter at this offset") for p, at in sorted(missing)] + failed
-    names = ", ".join(sorted(sent)) or "no topic"
-    print(f"sent {sent.total()} dead letters of {topic} to {names}, {len(failed)} failed", file=sys.stderr)
-    return {"sent": sent.total(), "topics": dict(sent), "failed": failed, "left": sending.left}
-
-
-def _wanted(which: Json) -> str | None:
-    """The reason of the letters, None for all; raises BadQuery."""
-    reason = which.get("reason")
-    if which.get("all") is not True and not (isinstance(reason, str) and reason):
-        raise BadQuery(
-            "the body does not say which letters",
-            next='send {"letters": [[partition, offset]]}, {"reason": "..."} or {"all": true}',
-        )
-    return reason
-
-
-async def _of_reason(
-    letters: AsyncGenerator[Letter, None], reason: str | None, mask: Mask
-) -> AsyncGenerator[Letter, None]:
-    # From the beginning, so that another request can go on after the oldest are gone from the topic.
-    async with aclosing(letters):
-        async for letter in letters:
-            if reason is None or reason == letter.reason(mask):
-                yield letter
-
-
-@asynccontextmanager
-async def _producer(kafka: Json) -> AsyncGenerator[Producer, None]:
-    from penstock.wire.producer.producer import Producer
-
-    brokers = Brokers.from_json(kafka)
-    client = await asyncio.to_thread(brokers.client)
-    options = {"delivery_timeout": DELIVERY, "client_id": "penstock-console", **client}
-    async with Producer(brokers.servers, **options) as producer:
-        yield producer
-
-
-class _Sending:
-    """Letters are sent as they are read: of all that are under way, only the places are kept."""
-
-    def __init__(self, topic: str, existing: set[str]) -> None:
-        self._topic, self._existing = topic, existing
-        self._futures: list[tuple[int, int, str, asyncio.Future[Any]]] = []
-        self.sent: Counter[str] = Counter()
-        """The letters that were acknowledged by topic."""
-        self.failed: list[Json] = []
-        self.left = 0
-
-    async def send(self, producer: Producer, letter: Letter) -> None:
-        """It waits while the producer's buffer is full."""
-        if len(self._futures) + len(self.failed) >= MOST_SENT:
-            self.left += 1
-            return
-        if why := _not_sendable(letter, self._topic, self._existing):
-            self.failed.append(_failed(letter.partition, letter.offset, why))
-            return
-        to = str(letter.header(TOPIC))
-        try:
-            future = await producer.send(to, letter.value, key=letter.key, headers=letter.own_headers)
-        except (KafkaError, ValueError) as error:
-            self.failed.append(_failed(letter.partition, letter.offset, str(error)))
-            return
-        self._futures.append((letter.partition, letter.offset, to, future))
-
-    async def end(self) -> None:
-        """Wait until each is acknowledged or has failed."""
-        for partition, offset, to, future in self._futures:
-            try:
-                await future
-                self.sent[to] += 1
-            except KafkaError as error:
-                self.failed.append(_failed(partition, offset, str(error)))
-
-
-async def _at(reader: Reader, topic: str, wanted: set[tuple[int, int]]) -> AsyncGenerator[Letter, None]:
-    """The letters at places, which are read in runs of offsets that are near each other."""
-    for partition, begin, end in runs(wanted):
-        async for letter in _letters(reader, topic, {partition: begin}, {partition: end}):
-            if (letter.partition, letter.offset) in wanted:
-                yield letter
-
-
-def runs(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Runs of at most 1000 offsets of a partition that have all places: partition, first offset, and end."""
-    run: tuple[int, int, int] | None = None
-    for partition, offset in sorted(places):
-        if run is not None and run[0] == partition and offset < run[1] + 1000:
-            run = partition, run[1], offset + 1
-            continue
-        if run is not None:
-            yield run
-        run = partition, offset, offset + 1
-    if run is not None:
-        yield run
-
-
-def _places(given: Any) -> list[tuple[int, int]]:
-    pairs = given if isinstance(given, list) else []
-    right = all(
-        isinstance(one, list) and len(one) == 2 and all(type(number) is int and number >= 0 for number in one)
-        for one in pairs
-    )
-    if not pairs or not right or len(pairs) > MOST_SENT:
-        raise BadQuery("letters is not a list of [partition, offset]", next=f"give 1 to {MOST_SENT} pairs of numbers")
-    return [(partition, offset) for partition, offset in pairs]
-
-
-def _not_sendable(letter: Letter, own: str, existing: set[str]) -> str:
-    """Why a letter cannot be sent, "" if it can: anybody who writes to the topic may have made up its headers."""
-    to = letter.header(TOPIC)
-    if not to:
-        return "its headers name no topic: it is a cell of a change, or another program made it"
-    if to == own:
-        return f"its headers name {own} itself"
-    if to.startswith("__"):
-        return f"its headers name {to}, which is Kafka's own"
-    return "" if to in existing else f"there is no topic {to}"
-
-
-def _failed(partition: int, offset: int, why: str) -> Json:
-    return {"partition": partition, "offset": offset, "why": why}

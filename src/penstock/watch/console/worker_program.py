@@ -24,7 +24,7 @@ CALLS = {
     "download": "topic_messages.download",
     "dead_letters": "dead_letter_topics.page",
     "count_dead_letters": "dead_letter_topics.counts",
-    "send_letters": "dead_letter_topics.send",
+    "send_letters": "dead_letter_sending.send",
     "states": "checkpoint_states.listed",
     "state": "checkpoint_states.rows",
 }

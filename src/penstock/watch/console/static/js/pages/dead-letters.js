@@ -1,7 +1,7 @@
 // Dead letters: records that could not be written, by reason; they can be sent again to the topic that they came from.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { html } from "../html.js";
-import { post, useGet } from "../api.js";
+import { ApiError, post, useGet } from "../api.js";
 import { confirmed } from "../confirm.js";
 import { count, many, time } from "../format.js";
 import { href, setQuery, useRoute } from "../route.js";
@@ -45,26 +45,48 @@ function reasons(topic, chosen) {
   ];
 }
 
-/** Send again what `body` names, and say what came of it. */
-async function sendAgain(topic, body, what) {
+/** Send again what `body` names, and say what came of it. `onRest` gets the body that sends what is left, null at the end. */
+async function sendAgain(topic, body, what, onRest = () => {}) {
   const wanted = {
     title: `Send ${what} again?`,
     text: "Each record goes to the topic and partition that its headers name. The dead letters stay in their topic: sending twice writes twice.",
     yes: "Send again",
   };
-  await confirmed(wanted, async () => {
-    const { sent, failed = [], left = 0 } = await post(["dead-letters", topic, "send"], body);
-    for (const one of failed.slice(0, 3))
+  await confirmed(wanted, () => sendAll(topic, body, onRest));
+}
+
+/** Each request sends a part; the next one goes on where it ended, so that no letter is sent twice. */
+async function sendAll(topic, body, onRest) {
+  const failures = [];
+  let [total, next] = [0, body];
+  try {
+    while (next) {
+      const answer = await post(["dead-letters", topic, "send"], next);
+      total += answer.sent;
+      failures.push(...answer.failed);
+      next = answer.next;
+      onRest(next);
+      if (answer.error) throw new ApiError(answer.error, { next: "send the rest again" });
+      if (next) notify(`${many(total, "record")} sent again so far, ${count(answer.left)} are left.`);
+    }
+  } catch (error) {
+    if (total) notify(`${many(total, "record")} sent again before this failure.`);
+    throw error;
+  } finally {
+    for (const one of failures.slice(0, 3))
       notify(`Partition ${one.partition}, offset ${one.offset} was not sent: ${one.why}`, "bad");
-    if (failed.length > 3) notify(`${many(failed.length - 3, "more record")} could not be sent.`, "bad");
-    return `${many(sent, "record")} sent again.${left ? ` ${count(left)} are left: one request sends no more.` : ""}`;
-  });
+    if (failures.length > 3) notify(`${many(failures.length - 3, "more record")} could not be sent.`, "bad");
+  }
+  return `${many(total, "record")} sent again.`;
 }
 
 function Letters({ topic, query, readOnly }) {
   const { data, error, loading, reload } = useGet(["dead-letters", topic], { reason: query.reason, limit: LIMIT });
   const [picked, setPicked] = useState(new Set());
+  const [rest, setRest] = useState(null); // the body that sends what a failure has left
+  const [busy, setBusy] = useState(false);
   useEffect(() => setPicked(new Set()), [topic, query.reason]);
+  useEffect(() => setRest(null), [topic, query.reason]);
   const records = useMemo(() => [...(data?.records ?? [])].reverse(), [data]); // the newest first
   const chosen = records.find((record) => idOf(record) === query.shown);
   const toggle = (id) => setPicked((old) => new Set(old.has(id) ? [...old].filter((one) => one !== id) : [...old, id]));
@@ -72,6 +94,12 @@ function Letters({ topic, query, readOnly }) {
     .filter((record) => picked.has(idOf(record)))
     .map((record) => [record.partition, record.offset]);
   const all = query.reason ? { reason: query.reason } : { all: true };
+  const send = async (body, what, onRest) => {
+    setBusy(true);
+    await sendAgain(topic, body, what, onRest);
+    setBusy(false);
+    reload();
+  };
   const pick = (record) =>
     html`<input type="checkbox" aria-label=${`Partition ${record.partition}, offset ${record.offset}`} checked=${picked.has(idOf(record))} onChange=${() => toggle(idOf(record))} />`;
   return html`
@@ -82,8 +110,9 @@ function Letters({ topic, query, readOnly }) {
       html`
       <section class="card" aria-labelledby="reasons"><h2 id="reasons">Reasons</h2><${Table} caption="Reasons" columns=${reasons(topic, query.reason)} rows=${data.reasons} keyOf=${(row) => row.reason} first=${{ title: "Records", down: true }} /></section>
       <div class="filters">
-        <button type="button" disabled=${readOnly || !letters.length} onClick=${() => sendAgain(topic, { letters }, many(letters.length, "record")).then(reload)}>Send chosen again (${letters.length})</button>
-        <button type="button" disabled=${readOnly || !records.length} onClick=${() => sendAgain(topic, all, query.reason ? `all with “${query.reason}”` : "all").then(reload)}>${query.reason ? "Send all of this reason again" : "Send all again"}</button>
+        <button type="button" disabled=${readOnly || busy || !letters.length} onClick=${() => send({ letters }, many(letters.length, "record"))}>Send chosen again (${letters.length})</button>
+        <button type="button" disabled=${readOnly || busy || !records.length} onClick=${() => send(all, query.reason ? `all with “${query.reason}”` : "all", setRest)}>${query.reason ? "Send all of this reason again" : "Send all again"}</button>
+        ${rest && !busy && html`<button type="button" disabled=${readOnly} onClick=${() => send(rest, "the rest", setRest)}>Send the rest again</button>`}
         ${query.reason && html`<a href=${href("dead-letters", [topic])}>All reasons</a>`}
         <span class="quiet">${[many(records.length, "record"), data.more && "only the newest are listed", data.looked_at_all === false && "the reasons are those of the newest 10,000"].filter(Boolean).join(" · ")}</span>
         ${readOnly && html`<span class="quiet">Read only: start the console with --allow-actions to send again.</span>`}
