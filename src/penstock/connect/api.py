@@ -35,8 +35,10 @@ def application(worker: Worker) -> Starlette:
     hide = worker.world.secrets.hide
 
     def failed(request: Request, error: Exception) -> Response:
-        status, message = (error.status, error.what) if isinstance(error, RestError) else (500, str(error))
-        return _error(status, hide(message))
+        if isinstance(error, RestError):
+            return _error(error.status, hide(error.what))
+        retriable = isinstance(error, PenstockError) and error.retriable
+        return _error(503 if retriable else 500, hide(str(error)))
 
     def broken(request: Request, error: Exception) -> Response:
         log.error("%s %s: %s", request.method, request.url.path, hide("".join(traceback.format_exception(error))))

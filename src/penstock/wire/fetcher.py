@@ -78,6 +78,8 @@ class Unreadable(NamedTuple):
 
 PassOver = Callable[[Unreadable], None]
 """Called with each batch that is skipped."""
+Reached = Callable[[int, int], None]
+"""Called with a partition and the offset before which all of it has been read."""
 
 
 class FetchLimits(NamedTuple):
@@ -204,9 +206,14 @@ class TopicRead:
     """One running `read`."""
 
     def __init__(
-        self, cluster: Cluster, topic: TopicMetadata, limits: FetchLimits, places: list[PartitionPosition]
+        self,
+        cluster: Cluster,
+        topic: TopicMetadata,
+        limits: FetchLimits,
+        places: list[PartitionPosition],
+        reached: Reached | None = None,
     ) -> None:
-        self._cluster, self._topic, self._limits = cluster, topic, limits
+        self._cluster, self._topic, self._limits, self._reached = cluster, topic, limits, reached
         # The partitions served longest ago come first: brokers fill an answer in the order of the request.
         self._left = {place.partition: place for place in places if not place.finished}
         self._tasks: dict[asyncio.Task[Message | None], _Asked] = {}
@@ -311,6 +318,8 @@ class TopicRead:
                 # No records are left before the end that the broker reports, which may come after a gap. This is only
                 # certain if the whole answer is empty: otherwise other partitions may have filled the answer.
                 self._move(place, one["last_stable_offset" if self._limits.committed else "high_watermark"])
+                if self._reached:
+                    self._reached(place.partition, place.next)
         return chunks
 
     def _advance(self, place: PartitionPosition, one: Message) -> Chunk:

@@ -24,7 +24,7 @@ from penstock.config import Duration, duration
 from penstock.wire.broker_connection import Link
 from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of
-from penstock.wire.fetcher import FetchLimits, PartitionPosition, PassOver, TopicRead, require_leader
+from penstock.wire.fetcher import FetchLimits, PartitionPosition, PassOver, Reached, TopicRead, require_leader
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Message
 from penstock.wire.records.compression import MAX_SIZE
@@ -126,6 +126,7 @@ class Reader:
         max_decompressed_bytes: int | None = None,
         max_wait: Duration = timedelta(milliseconds=500),
         pass_over: PassOver | None = None,
+        reached: Reached | None = None,
     ) -> AsyncGenerator[tuple[int, pa.Table], None]:
         """Pairs of a partition and a table of its next records, in order within each partition; no table is empty.
 
@@ -138,6 +139,9 @@ class Reader:
         raises `RecordsTooLarge`, and a batch with the right checksum that is not in Kafka's format raises
         `RecordsUnreadable`. With `pass_over` the read skips such batches: it calls `pass_over` with each, in order with
         the tables. A batch with a wrong checksum always raises `RecordsDamaged`: its offsets may be wrong too.
+
+        `reached` is called with a partition and the offset before which all was returned, also after gaps: compaction
+        and transactions leave offsets without a record, so the last record does not say how far a partition is read.
         """
         known = await self._known(topic)
         if unknown := {*start, *(end or ())}.difference(range(len(known.leaders))):
@@ -154,12 +158,15 @@ class Reader:
         places = [
             PartitionPosition(p, at, None if end is None else end[p], Backoff(*PAUSES)) for p, at in start.items()
         ]
-        reading = TopicRead(self._cluster, known, limits, places)
+        reading = TopicRead(self._cluster, known, limits, places, reached)
         try:
             async for chunk in reading.chunks():
                 tables = chunk.tables(most, pass_over)
                 while (table := await asyncio.to_thread(next, tables, None)) is not None:
                     yield chunk.partition, table
+                if reached:
+                    after = chunk.following()
+                    reached(chunk.partition, after if chunk.end is None else min(after, chunk.end))
         finally:
             await reading.close()
 

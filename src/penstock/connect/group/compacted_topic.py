@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -28,8 +29,6 @@ log = logging.getLogger(__name__)
 PATIENCE = timedelta(seconds=30)
 LOOK = 0.1
 """Seconds between two looks whether the thread has ended."""
-REFRESH = 5.0
-"""Seconds that a refresh waits at most."""
 PAUSE = 1.0
 """Seconds until the topic is read again after a failure."""
 Seen = Callable[[str, bytes | None, int], None]
@@ -40,6 +39,14 @@ class NotInTime(PenstockError):
     """A record was not written, or the topic was not read, in time; trying again can help."""
 
     retriable = True
+
+
+class Lags(NotInTime):
+    """All that was in the topic was not read in time: what is known here may be old."""
+
+
+class ReadBeyondEnd(PenstockError):
+    """The topic ends before what was read of it: it was made again, or has lost records, and waiting does not help."""
 
 
 class CompactedTopic:
@@ -115,11 +122,38 @@ class CompactedTopic:
             )
 
     def refresh(self, patience: timedelta = PATIENCE) -> None:
-        """Wait until all is seen that anybody has written so far; raises NotInTime if Kafka does not answer."""
-        end = self._ends(patience)
+        """Wait until all is seen that anybody has written so far.
+
+        Raises NotInTime if Kafka does not answer, Lags if it is not read in time, and ReadBeyondEnd.
+        """
+        deadline = time.monotonic() + patience.total_seconds()
         with self._moved:
-            # Compaction may have removed the last records of a partition: then there is nothing more to see.
-            self._moved.wait_for(lambda: all(self._at.get(one, 0) >= at for one, at in end.items()), REFRESH)
+            before = dict(self._at)
+        ends = self._ends(patience)
+        for partition, end in ends.items():
+            if before.get(partition, 0) > end:
+                raise ReadBeyondEnd(
+                    f"partition {partition} ends at offset {end}, and was read up to {before[partition]}",
+                    where=self._where,
+                    next="see whether the topic was deleted, and start this worker again: it reads the topic anew",
+                )
+        with self._moved:
+            if not self._moved.wait_for(lambda: not self._unseen(ends), max(0.0, deadline - time.monotonic())):
+                raise self._lags(ends)
+
+    def _unseen(self, ends: Mapping[int, int]) -> list[int]:
+        """The partitions that are not read up to these ends; the caller has the lock."""
+        return [partition for partition, end in sorted(ends.items()) if self._at.get(partition, 0) < end]
+
+    def _lags(self, ends: Mapping[int, int]) -> Lags:
+        first, *more = self._unseen(ends)
+        others = f", and {len(more)} more partitions" if more else ""
+        return Lags(
+            "this worker has not read all of the topic yet: "
+            f"partition {first} up to offset {self._at.get(first, 0)} of {ends[first]}{others}",
+            where=self._where,
+            next="try again in a moment, or ask another worker",
+        )
 
     def _ends(self, patience: timedelta) -> dict[int, int]:
         assert self._reading, "call start() first"
@@ -210,11 +244,16 @@ class CompactedTopic:
 
     async def _read(self, reader: Reader, start: Mapping[int, int], end: Mapping[int, int] | None) -> None:
         most = self._max_decompressed
-        async for partition, table in reader.read(self.name, start=start, end=end, max_decompressed_bytes=most):
-            columns = (table[name].to_pylist() for name in ("key", "value", "offset"))
-            for key, value, offset in zip(*columns, strict=True):
-                if key is not None:
-                    self._seen(key.decode(errors="replace"), value, offset)
-                with self._moved:
-                    self._at[partition] = offset + 1
-                    self._moved.notify_all()
+        tables = reader.read(self.name, start=start, end=end, max_decompressed_bytes=most, reached=self._reached)
+        async with aclosing(tables):
+            async for partition, table in tables:
+                columns = (table[name].to_pylist() for name in ("key", "value", "offset"))
+                for key, value, offset in zip(*columns, strict=True):
+                    if key is not None:
+                        self._seen(key.decode(errors="replace"), value, offset)
+                    self._reached(partition, offset + 1)
+
+    def _reached(self, partition: int, offset: int) -> None:
+        with self._moved:
+            self._at[partition] = max(self._at.get(partition, 0), offset)
+            self._moved.notify_all()

@@ -12,11 +12,12 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from penstock.connect.connector_store import ConnectorWriter, Kept, connectors, object_of
 from penstock.connect.connector_tasks import Shares
-from penstock.connect.group.compacted_topic import CompactedTopic, Seen
+from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.division import TaskId
 
 log = logging.getLogger(__name__)
@@ -75,9 +76,9 @@ class GroupConfigs(ConnectorWriter):
         self._topic.start()
         self._reads = True
 
-    def refresh(self) -> None:
-        """Wait until all is known that any worker has written so far."""
-        self._topic.refresh()
+    def refresh(self, patience: timedelta = PATIENCE) -> None:
+        """Wait until all is known that any worker has written so far; raises what `CompactedTopic.refresh` does."""
+        self._topic.refresh(patience)
 
     def known(self) -> dict[str, Divided]:
         """All connectors by name."""

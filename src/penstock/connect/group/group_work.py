@@ -23,7 +23,6 @@ from typing import Any
 from penstock.connect.checks import Checked, check
 from penstock.connect.connector_store import STARTED
 from penstock.connect.connector_tasks import TaskMaker
-from penstock.connect.group.compacted_topic import NotInTime
 from penstock.connect.group.division import Claim, Share, TaskId, divide
 from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 LOOK = 0.25
 """Seconds between two looks at what runs."""
 ANSWER = timedelta(seconds=2)
-"""How long Kafka may take to tell the ends of the topic of positions; less than any session of a member."""
+"""How long one look may wait until all positions are read; less than any session of a member."""
 ONCE = "exactly.once.support"
 MemberMaker = Callable[[GroupWork], GroupMember]
 
@@ -118,6 +117,7 @@ class SharedWork:
         self._divided: object = None
         self._wishes: list[Restart] = []
         self._anew: set[str] = set()
+        self._positions_wait: type[PenstockError] | None = None
         self._lock = threading.Lock()
         self._look, self._closing, self._joined = threading.Event(), threading.Event(), threading.Event()
         self._member: GroupMember | None = None
@@ -320,9 +320,12 @@ class SharedWork:
         """Whether all is read that the workers wrote which had the tasks before; if not, the next pass looks again."""
         try:
             self._positions.refresh(ANSWER)
-        except NotInTime as error:
-            log.warning("tasks wait for their positions: %s", error)
+        except PenstockError as error:
+            if self._positions_wait is not type(error):
+                log.warning("tasks wait for their positions: %s", error)
+            self._positions_wait = type(error)
             return False
+        self._positions_wait = None
         return True
 
     def _give_up(self, share: Share) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,8 +30,8 @@ from penstock.serve.rest_errors import RestError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-PATIENCE = 30.0
-"""Seconds for which a request waits until the tasks of a stopped connector have ended."""
+PATIENCE = timedelta(seconds=30)
+"""For how long a request waits: until all configurations are read, and until the tasks of a stopped connector end."""
 PAUSE = 0.1
 
 
@@ -135,8 +136,8 @@ class GroupWorker(Worker):
 
     def get(self, name: str) -> ShownConnector:
         if self._topics.configs.of(name) is None:
-            # It may have been created at another worker a moment ago.
-            self._topics.configs.refresh()
+            # It may have been created at another worker a moment ago: a 404 would be wrong until all is read.
+            self._topics.configs.refresh(PATIENCE)
         return super().get(name)
 
     def here(self) -> Iterator[Json]:
@@ -209,7 +210,7 @@ class GroupWorker(Worker):
     def _changing(self) -> Iterator[None]:
         with super()._changing():
             # Another worker may have been asked a moment ago.
-            self._topics.configs.refresh()
+            self._topics.configs.refresh(PATIENCE)
             yield
 
     def _keep(self, name: str, kept: Kept) -> None:
@@ -221,7 +222,7 @@ class GroupWorker(Worker):
         """Wait until no worker of the group runs a task of a stopped connector."""
         if not self.work.workers:
             raise RestError(409, "This worker is not in its group now; ask another worker, or try again")
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE.total_seconds()
         while running := self._topics.states.running(name, self.work.workers):
             if time.monotonic() > deadline:
                 raise RestError(

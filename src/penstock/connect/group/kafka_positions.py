@@ -59,7 +59,7 @@ class KafkaPositions:
             return {part: found for (name, part), found in self._known.items() if name == connector}
 
     def refresh(self, patience: timedelta = PATIENCE) -> None:
-        """Wait until all is known that any worker has written so far; raises NotInTime if Kafka does not answer."""
+        """Wait until all is known that any worker has written so far; raises what `CompactedTopic.refresh` does."""
         self._topic.refresh(patience)
 
     def of_connect(self, place: Place) -> dict[Vnode, int]:
@@ -187,7 +187,7 @@ class KeptInKafka:
                 Log(Local(folder / part)).add((json.dumps(end, separators=(",", ":")),))
 
     def refresh(self) -> None:
-        """Wait until what other workers have written is known; raises NotInTime if Kafka does not answer."""
+        """Wait until what other workers have written is known; raises what `CompactedTopic.refresh` does."""
         self._positions.refresh()
 
     def go_on(self, part: str, vnodes: Callable[[int], Set[int] | None]) -> Stop | None:
