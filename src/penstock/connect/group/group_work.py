@@ -1,8 +1,9 @@
 """What one worker of a group does: it takes part in the group, and runs the connectors and tasks that it is given.
 
-Two threads: one keeps the place in the group; the other looks again and again at what should run and what runs, and
+Three threads: one keeps the place in the group; another looks again and again at what should run and what runs, and
 starts, stops and tells. A task is stopped before its share is given up, and started only when nobody else has it. A
-worker that is not sure to be in the group any more stops its tasks at once, for others may run them already.
+worker that is not sure to be in the group any more stops its tasks at once, for others may run them already: the third
+thread waits for nothing but that, while the second one may wait for Kafka.
 """
 
 from __future__ import annotations
@@ -120,11 +121,12 @@ class SharedWork:
         self._positions_wait: type[PenstockError] | None = None
         self._lock = threading.Lock()
         self._look, self._closing, self._joined = threading.Event(), threading.Event(), threading.Event()
+        self._stopped = threading.Event()
         self._member: GroupMember | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = [
             threading.Thread(target=target, name=f"group {name}", daemon=True)
-            for name, target in (("member", self._take_part), ("work", self._work))
+            for name, target in (("member", self._take_part), ("work", self._work), ("watch", self._watch))
         ]
 
     @property
@@ -150,6 +152,7 @@ class SharedWork:
         if self._loop and self._threads[0].is_alive():
             self._loop.call_soon_threadsafe(self._left.set)
         self._threads[0].join()
+        self._threads[2].join()
 
     # The part of the group's protocol; called in the event loop.
 
@@ -178,6 +181,7 @@ class SharedWork:
         """Stop everything: others may run it."""
         log.warning("this worker is not in its group any more, and stops its tasks: %s", why)
         self._share, self._leads = None, False
+        self._stop_now()
         self._look.set()
 
     def _take_part(self) -> None:
@@ -214,6 +218,26 @@ class SharedWork:
         with self._lock:
             self._wishes.append(wish)
 
+    # What a lost place needs at once.
+
+    @property
+    def _is_out(self) -> bool:
+        """Whether others may have what runs here."""
+        return self._share is None or self._member is None or not self._member.holds
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(LOOK):
+            if self._is_out:
+                self._stop_now()
+
+    def _stop_now(self) -> None:
+        with self._lock:
+            running, owners = list(self.running.values()), list(self._owners.values())
+        for one in running:
+            one.ask_to_stop(now=True)
+        for owner in owners:
+            owner.ask_to_stop()
+
     # The work; all of it in one thread.
 
     def _work(self) -> None:
@@ -226,11 +250,12 @@ class SharedWork:
             self._look.wait(LOOK)
             self._look.clear()
         self._stop_all()
+        self._stopped.set()
 
     def _pass(self) -> None:
-        share, cut = self._share, False
-        if share is None or self._member is None or not self._member.holds:
-            share, cut = None, True
+        share, cut = self._share, self._is_out
+        if cut:
+            share = None
         known = self._configs.known()
         self._restart(known)
         self._stop_others(share or Share(), known, now=cut)
@@ -281,9 +306,8 @@ class SharedWork:
     def _reap(self, known: Mapping[str, Divided]) -> None:
         """Take away what has stopped, after its positions are written."""
         for id, one in list(self.running.items()):
-            if not (one.stopping and one.is_over):
+            if not (one.stopping and one.is_over and self._positions.is_settled(id.connector, set(one.share))):
                 continue
-            self._positions.settle(id.connector, set(one.share))
             shutil.rmtree(one.folder, ignore_errors=True)
             self._world.meters.forget(key_of(id.connector, id.number))
             of = known.get(id.connector)
@@ -311,7 +335,7 @@ class SharedWork:
             return
         for id in new:
             # A place that is lost meanwhile is no longer claimed, and others may have the task.
-            if self._share is share and self._is_mine(id, share, known):
+            if self._share is share and not self._is_out and self._is_mine(id, share, known):
                 one = self._begin(id, known[id.connector])
                 with self._lock:
                     self.running[id] = one

@@ -25,7 +25,6 @@ from penstock.checkpoint.log import Log
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.connect_offsets import KEYS, Stop, Vnode, VnodeOffsets, sent_before, stop_of
 from penstock.connect.offsets import KeptInFolder
-from penstock.wire.errors import KafkaError
 from penstock.wire.producer.accumulator import RecordMetadata
 
 log = logging.getLogger(__name__)
@@ -83,20 +82,21 @@ class KafkaPositions:
         """A batch has ended there: written in the background."""
         self._sent[place] = self._topic.send(_key(place), json.dumps({"end": end}).encode())
 
-    def settle(self, connector: str, parts: Set[str]) -> None:
-        """Wait until what was reached there is written: another worker may go on from it then."""
-        for part in parts:
-            if (sent := self._sent.pop((connector, part), None)) is None:
-                continue
-            try:
-                sent.result()
-            except KafkaError as error:
+    def is_settled(self, connector: str, parts: Set[str]) -> bool:
+        """Whether what was reached there is written, or has failed: another worker may go on from it then."""
+        under_way = {part: sent for part in parts if (sent := self._sent.get((connector, part))) is not None}
+        if not all(sent.done() for sent in under_way.values()):
+            return False
+        for part, sent in under_way.items():
+            self._sent.pop((connector, part), None)
+            if not sent.cancelled() and (error := sent.exception()):
                 log.warning(
                     "connector %s: the position in %s was not written, so its last batch will be repeated: %s",
                     connector,
                     part,
                     error,
                 )
+        return True
 
     def one(self, place: Place) -> dict[str, Any]:
         """What is kept of a place; empty if nothing is."""

@@ -250,8 +250,14 @@ def rows_of(
     """The rows of each table as Python objects, since each is decoded by itself."""
 
     async def rows() -> AsyncGenerator[tuple[int, list[Json]], None]:
-        limits = {"max_bytes": ANSWER_BYTES, "max_decompressed_bytes": DECOMPRESSED}
-        tables = reader.read(topic, start=begin, end={p: end[p] for p in begin}, pass_over=skip, **limits)
+        tables = reader.read(
+            topic,
+            start=begin,
+            end={p: end[p] for p in begin},
+            max_bytes=ANSWER_BYTES,
+            max_decompressed_bytes=DECOMPRESSED,
+            pass_over=skip,
+        )
         async with aclosing(tables):
             async for partition, table in tables:
                 at = table.schema.get_field_index("timestamp")
