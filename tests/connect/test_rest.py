@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from connect_memory import RIGHT, VALIDATE, Memory, memory_worker
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from starlette.testclient import TestClient
 
 from penstock import __version__
@@ -359,6 +360,56 @@ def test_a_partition_is_a_table_that_the_connector_reads(client: TestClient, ent
     text = message(alter(client, entry), 400)
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(text)
+
+
+WRONG_NUMBERS: st.SearchStrategy[Any] = (
+    st.integers(max_value=-1)
+    | st.integers(1 << 63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.booleans()
+    | st.sampled_from(["", "-1", "3.9", "1e3", " 1", "1_0", "٣", "0x1", [], [1], {}, {"a": 1}, None, "9" * 20])
+)
+
+
+def sink(client: TestClient, tmp_path: Path) -> None:
+    config = {"connector.class": "FileStreamSink", "topics": "t,u", "file": str(tmp_path / "out")}
+    answer = client.post("/connectors", json={"name": "c", "config": config, "initial_state": "STOPPED"})
+    assert answer.status_code == 201, answer.text
+
+
+def at(topic: Any, partition: Any, offset: Any) -> dict[str, Any]:
+    return {"partition": {"kafka_topic": topic, "kafka_partition": partition}, "offset": {"kafka_offset": offset}}
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(wrong=WRONG_NUMBERS, of_partition=st.booleans())
+@example(wrong=-1, of_partition=False)
+@example(wrong=3.9, of_partition=False)
+@example(wrong=True, of_partition=False)
+@example(wrong=-3, of_partition=True)
+@example(wrong=12.0, of_partition=True)
+def test_an_offset_is_a_whole_number_and_nothing_else(
+    client: TestClient, tmp_path: Path, wrong: Any, of_partition: bool
+) -> None:
+    if client.get("/connectors/c").status_code == 404:
+        sink(client, tmp_path)
+    entry = at("t", wrong, 5) if of_partition else at("t", 0, wrong)
+    text = message(alter(client, at("u", 0, 5), entry), 400)
+    assert f"Failed to parse the following Kafka {'partition' if of_partition else 'offset'} value" in text
+    assert json.dumps(wrong) in text and "need to be whole numbers from 0 to" in text
+    assert client.get("/connectors/c/offsets").json() == {"offsets": []}
+
+
+def test_offsets_of_a_sink_are_read_as_they_were_set(client: TestClient, tmp_path: Path) -> None:
+    sink(client, tmp_path)
+    assert alter(client, at("t", 0, 5), at("t", "1", "12"), at("u", 0, (1 << 63) - 1)).status_code == 200
+    expected = [at("t", 0, 5), at("t", 1, 12), at("u", 0, (1 << 63) - 1)]
+    assert client.get("/connectors/c/offsets").json() == {"offsets": expected}
+    # One that was reset has no position until it is read again.
+    assert alter(client, at("t", 1, 0) | {"offset": None}).status_code == 200
+    assert client.get("/connectors/c/offsets").json() == {"offsets": [expected[0], expected[2]]}
+    for entry in (at("v", 0, 5), at(["t"], 0, 5), {"partition": {"kafka_topic": "t", "kafka_partition": 0}}, 7):
+        message(alter(client, entry), 400)
 
 
 def test_positions_are_changed_only_while_a_connector_is_stopped(client: TestClient) -> None:

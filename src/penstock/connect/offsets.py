@@ -16,10 +16,13 @@ from urllib.parse import quote
 
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.database.table_catalog import split_name
+from penstock.serve.json_bodies import whole_number
 from penstock.serve.rest_errors import RestError
 
 SIGNALS, ASKED = "signals.json", ".signal"
 """The file of signals for queries, and the end of the name of one that the REST API was given."""
+FURTHEST = (1 << 63) - 1
+"""Microseconds from 1970 that a position may have at most; a date has fewer."""
 EXAMPLE = (
     '{"offsets": [{"partition": {"keyspace_name": "shop", "table_name": "orders"}, '
     '"offset": {"time": "2026-01-31T12:00:00Z"}}]}'
@@ -189,8 +192,8 @@ def _time(offset: Any) -> str:
     """An offset's time as ISO 8601; given as ISO 8601 or in microseconds since 1970."""
     time = offset.get("time") if isinstance(offset, dict) else None
     try:
-        if isinstance(time, int) and not isinstance(time, bool):
-            return datetime.fromtimestamp(time / 1_000_000, UTC).isoformat()
+        if (micros := whole_number(time, -FURTHEST, FURTHEST)) is not None:
+            return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat()
         return datetime.fromisoformat(str(time)).isoformat()
     except (ValueError, OverflowError):
         raise RestError(

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from penstock.config import whole
 from penstock.serve.rest_errors import RestError
 
 MOST = 1 << 20
@@ -38,6 +39,16 @@ def decoded(data: bytes) -> Any:
         raise RestError(400, f"The request's body is nested more than {DEEPEST} levels") from None
     except ValueError as error:
         raise RestError(400, f"The request's body is not JSON: {error}") from None
+
+
+def whole_number(value: Any, least: int = 0, most: int = (1 << 63) - 1, *, as_text: bool = False) -> int | None:
+    """A whole number of a body, None for anything else; with `as_text` it may be the digits of one as a string.
+
+    3.0 is not one, and neither is true, which is an int to Python: all bodies are read with this function.
+    """
+    if as_text and isinstance(value, str):
+        return whole(value, least, most)
+    return value if type(value) is int and least <= value <= most else None
 
 
 def _is_deeper(found: Any, levels: int) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
+from penstock.serve.json_bodies import whole_number
 from penstock.watch.console.dead_letter_topics import LOOKED, TOPIC, Letter, letters_of, range_of
 from penstock.watch.console.masking import Mask
 from penstock.watch.console.record_query import BadQuery, Json, Offsets, offsets_of, text_of
@@ -224,8 +225,7 @@ def runs(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
 def _places(given: Any) -> list[tuple[int, int]]:
     pairs = given if isinstance(given, list) else []
     right = all(
-        isinstance(one, list) and len(one) == 2 and all(type(number) is int and number >= 0 for number in one)
-        for one in pairs
+        isinstance(one, list) and len(one) == 2 and all(whole_number(each) is not None for each in one) for one in pairs
     )
     if not pairs or not right or len(pairs) > MOST_SENT:
         raise BadQuery("letters is not a list of [partition, offset]", next=f"give 1 to {MOST_SENT} pairs of numbers")
