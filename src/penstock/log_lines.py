@@ -17,6 +17,9 @@ from typing import Any, TextIO
 FORM = "PENSTOCK_LOG"
 TEXT, JSON = "text", "json"
 
+LONGEST_QUOTED = 200
+"""The most characters of a quoted text."""
+
 _EVERY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes of every record; all others were given with `extra`."""
 _CLEAR = "\r\x1b[2K"
@@ -31,6 +34,12 @@ def begin() -> Terminal:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     return lines
+
+
+def quoted(text: object) -> str:
+    """A text that somebody else wrote, for a line of the log: cut, and in quotes, so that it stays within one line."""
+    whole = str(text)
+    return repr(whole) if len(whole) <= LONGEST_QUOTED else f"{whole[:LONGEST_QUOTED]!r}..."
 
 
 def is_json() -> bool:

@@ -55,6 +55,19 @@ class Task:
         return bool(self.asked)
 
 
+class Owner:
+    """A connector that has divided its sources."""
+
+    state, trace, waits_for = RUNNING, "", ""
+
+    def __init__(self, known: Divided, *, anew: bool) -> None:
+        self.known, self.anew, self.is_over = known, anew, False
+        self.has_divided = not anew
+
+    def ask_to_stop(self) -> None:
+        self.is_over = True
+
+
 class Member:
     """A place in a group, which is lost when a test says so."""
 
@@ -64,7 +77,7 @@ class Member:
         self.work = work
 
     async def run(self) -> None:
-        self.work.given(Share(1, frozenset(), frozenset(TASKS.values()), frozenset(("w",))).encoded(), False)
+        self.work.given(Share(1, frozenset(("a",)), frozenset(TASKS.values()), frozenset(("w",))).encoded(), False)
         await asyncio.Event().wait()
 
     def join_again(self) -> None:
@@ -93,6 +106,7 @@ class Worker(SharedWork):
         configs = SimpleNamespace(known=lambda: dict(self.known), tasks=lambda: list(TASKS.values()), offset=1)
         world = SimpleNamespace(meters=SimpleNamespace(forget=lambda key: None))
         self.shown, self.folder, self.tasks = States(), folder, dict[str, Task]()
+        self.owners: list[Owner] = []
         self.positions = KafkaPositions(cast(Any, Topic))
         some: tuple[Any, Any, Any] = world, configs, self.shown
         super().__init__(some[0], some[1], self.positions, some[2], "w", lambda work: cast(Any, Member(work)))
@@ -100,6 +114,11 @@ class Worker(SharedWork):
     @property
     def topic(self) -> Topic:
         return cast(Topic, self.positions._topic)
+
+    def _owner(self, name: str, of: Divided) -> Any:
+        self.owners.append(Owner(of, anew=name in self._anew))
+        self._anew.discard(name)
+        return self.owners[-1]
 
     def _begin(self, id: TaskId, of: Divided) -> Running:
         self.tasks[id.connector] = task = Task()
@@ -159,3 +178,13 @@ def test_a_place_that_is_lost_stops_tasks_before_anything_else(worker: Worker) -
     until(lambda: len(worker.running) == 2, "running tasks")
     worker.lost("the network is down")
     assert [task.asked[:1] for task in worker.tasks.values()] == [[True], [True]]
+
+
+def test_a_connector_whose_division_does_not_count_any_more_is_divided_again(worker: Worker) -> None:
+    until(lambda: len(worker.running) == 2 and worker.owners, "running tasks")
+    (owner,) = worker.owners
+    assert not owner.anew
+    # As with a record of a division that has more than tasks.max tasks.
+    worker.known["a"] = Divided(Kept({}), 0)
+    until(lambda: len(worker.owners) == 2, "another division")
+    assert owner.is_over and worker.owners[1].anew and TASKS["a"] not in worker.running

@@ -160,6 +160,23 @@ def test_connectors_are_listed_by_name_and_expanded_on_request(client: TestClien
     assert client.get("/connectors?expand=other").json() == {"a": {}, "b": {}}
 
 
+def test_a_configuration_that_no_request_can_write_does_not_hide_the_others(tmp_path: Path) -> None:
+    stored = {name: Kept({**RIGHT, "name": name}, STOPPED) for name in "abc"}
+    stored["b"].config["description"] = "x" * 19_000_000
+    made = memory_worker(tmp_path, Memory(stored))
+    made.start()
+    with TestClient(application(made), "http://localhost") as client:
+        listed = client.get("/connectors?expand=info&expand=status")
+        assert len(listed.content) < 10_000
+        assert {name: list(one) for name, one in listed.json().items()} == {
+            "a": ["info", "status"],
+            "b": ["error", "status"],
+            "c": ["info", "status"],
+        }
+        assert "another program wrote it to the topic" in listed.json()["b"]["error"]
+    made.close()
+
+
 def test_a_connector_that_is_deleted_during_a_listing_is_left_out(
     client: TestClient, worker: ConnectWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

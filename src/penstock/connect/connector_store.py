@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.log_lines import quoted
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
@@ -28,6 +29,8 @@ STATES = (STARTED, PAUSED, STOPPED)
 OURS = _CONNECTOR, _STATE = "connector-", "target-state-"
 # Callers of the REST API wait during this time.
 PATIENCE = timedelta(seconds=30)
+LONGEST = 500
+"""The most characters of a connector's name."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,10 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
     for key, said in latest.items():
         if key.startswith(_CONNECTOR) and said is not None:
             name, properties = key.removeprefix(_CONNECTOR), said.get("properties")
-            if isinstance(properties, dict) and all(isinstance(text, str | None) for text in properties.values()):
+            if not name.isprintable() or len(name) > LONGEST:
+                # The REST API refuses such names. They would be in lines of the log, in paths and in names of queries.
+                _leave_out(key, f"the name has control characters, or more than {LONGEST} characters")
+            elif isinstance(properties, dict) and all(isinstance(text, str | None) for text in properties.values()):
                 config = {each: text for each, text in properties.items() if text is not None}
                 found[name] = Kept(config, _state(latest.get(_STATE + name)))
             else:
@@ -160,7 +166,7 @@ def object_of(key: str, value: bytes) -> dict[str, Any] | None:
 
 
 def _leave_out(key: str, why: str) -> None:
-    log.warning("ignored the record %.200r of the configurations: %s", key, why)
+    log.warning("ignored the record %s of the topic: %s", quoted(key), why)
 
 
 def _state(said: Mapping[str, Any] | None) -> str:

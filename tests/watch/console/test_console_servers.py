@@ -15,6 +15,8 @@ import requests
 from console_process import Answers, ConsoleProcess, console, http_server, status
 from waiting import PATIENCE, until
 
+from penstock.watch.console.http_fetch import MOST
+
 SECRETS = {
     "database.password": "s3cret-1",
     "sasl.jaas.config": 'org.apache PlainLoginModule required password="s3cret-2";',
@@ -94,6 +96,31 @@ def test_connectors_of_all_clusters_are_listed_with_their_traces(site: tuple[Con
     assert here["letters"] == "cdc.dead"
     assert (away["cluster"], away["name"], away["url"]) == (1, None, "http://127.0.0.1:1")
     assert away["error"] == "Connection refused"
+
+
+def test_a_large_configuration_does_not_hide_the_connectors(site: tuple[ConsoleProcess, Cluster, Answers]) -> None:
+    made, cluster, connect = site
+    large, whole = b'"' + b"x" * MOST + b'"', "GET /connectors?expand=status&expand=info"
+    # A cluster of Penstock leaves out what is too large, and says why.
+    connect.pages[whole] = lambda: {"cdc": {"status": cluster.status(), "error": "its configuration is not listed"}}
+    here, _ = made.get("/api/connectors")
+    assert (here["name"], here["problem"], len(here["tasks"])) == ("cdc", "its configuration is not listed", 1)
+    # Another one sends it, and is asked for less.
+    connect.pages |= {whole: large, "GET /connectors/cdc/config": large}
+    connect.pages["GET /connectors?expand=status"] = lambda: {"cdc": {"status": cluster.status()}}
+    here, _ = made.get("/api/connectors")
+    assert (here["name"], len(here["tasks"]), here["letters"]) == ("cdc", 1, None)
+    assert (
+        f"its configuration is not listed: with those of all connectors the answer has more than {MOST} bytes"
+        in (here["problem"])
+    )
+    found = made.get("/api/connectors/0/cdc")
+    assert found["config"] == {} and "its configuration is not shown: the answer has more than" in found["problem"]
+    assert found["offsets"] and found["state"] == "RUNNING"
+    # Even the states are too much.
+    connect.pages |= {"GET /connectors?expand=status": large, "GET /connectors": ["cdc"]}
+    here, _ = made.get("/api/connectors")
+    assert (here["name"], here["state"]) == ("cdc", "UNKNOWN") and "its state is not listed" in here["problem"]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.connect.connector_store import require_order
 from penstock.errors import PenstockError
+from penstock.log_lines import quoted
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
@@ -185,7 +186,7 @@ class CompactedTopic:
 
     def _tell(self, key: str, result: Future[RecordMetadata]) -> None:
         if not result.cancelled() and (error := result.exception()):
-            log.warning("the record %.200r of %s was not written: %s", key, self._where, error)
+            log.warning("the record %s of %s was not written: %s", quoted(key), self._where, error)
 
     @property
     def _where(self) -> str:

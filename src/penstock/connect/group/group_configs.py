@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from penstock.config import whole
 from penstock.connect.connector_store import ConnectorWriter, Kept, connectors, object_of
 from penstock.connect.connector_tasks import Shares
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.division import TaskId
+from penstock.log_lines import quoted
 
 log = logging.getLogger(__name__)
 
+MOST_TASKS = 1000
+"""The most tasks of a connector whose tasks.max is in another place, to which its configuration refers."""
 CONNECTOR, STATE, COMMIT, RESTART = "connector-", "target-state-", "commit-", "restart-connector-"
 
 
@@ -146,15 +150,26 @@ class GroupConfigs(ConnectorWriter):
             self._known.pop(name, None)
             return
         value, generation = self._records.get(COMMIT + name, (b"", -1))
-        shares = _shares(COMMIT + name, value) if value else None
+        shares = _shares(COMMIT + name, value, _most_tasks(kept)) if value else None
         configured = self._records[CONNECTOR + name][1]
         self._known[name] = Divided(kept, configured, -1 if shares is None else generation, shares or ())
 
 
-def _shares(key: str, value: bytes) -> Shares | None:
-    """How a connector is divided; None for a record of Kafka Connect's own workers, which has no shares."""
+def _most_tasks(kept: Kept) -> int:
+    """The most tasks of a connector; `MOST_TASKS` if only a worker that starts it can say it."""
+    return whole(kept.config.get("tasks.max", "1").strip(), 1) or MOST_TASKS
+
+
+def _shares(key: str, value: bytes, most: int) -> Shares | None:
+    """How a connector is divided; None if that does not count.
+
+    A record of Kafka Connect's own workers has no shares; one with more than tasks.max is not of a worker.
+    """
     found = (object_of(key, value) or {}).get("shares")
     if not isinstance(found, list) or not all(isinstance(share, list) for share in found):
+        return None
+    if len(found) > most:
+        log.warning("ignored the record %s: it has %d tasks, and tasks.max is %d", quoted(key), len(found), most)
         return None
     return [tuple(map(str, share)) for share in found]
 

@@ -33,6 +33,7 @@ from penstock.connect.offsets import SIGNALS, KeptInFolder
 from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.connect.world import World
 from penstock.errors import PenstockError
+from penstock.log_lines import quoted
 from penstock.run.life_signs import Observer, Observers
 from penstock.run.supervise import is_batch
 from penstock.wire.errors import KafkaError
@@ -290,7 +291,8 @@ class SharedWork:
             of = known.get(name)
             if name not in share.connectors or of is None or of.kept.state != STARTED:
                 owner.ask_to_stop()
-            elif of.configured != owner.known.configured:
+            elif of.configured != owner.known.configured or (owner.has_divided and not of.is_divided):
+                # Also if its division is gone, or was replaced by one that does not count.
                 self._anew.add(name)
                 owner.ask_to_stop()
         for id, one in self.running.items():
@@ -430,5 +432,5 @@ def _claim(member: str, data: bytes) -> Claim:
     try:
         return Claim.decoded(data)
     except ValueError as error:
-        log.warning("ignored what the worker %s says of itself: %s", member, error)
+        log.warning("ignored what the worker %s says of itself: %s", quoted(member), quoted(error))
         return Claim("")

@@ -25,6 +25,7 @@ from penstock.checkpoint.log import Log
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.connect_offsets import KEYS, Stop, Vnode, VnodeOffsets, sent_before, stop_of
 from penstock.connect.offsets import KeptInFolder
+from penstock.log_lines import quoted
 from penstock.wire.producer.accumulator import RecordMetadata
 
 log = logging.getLogger(__name__)
@@ -117,14 +118,14 @@ class KafkaPositions:
                     self._of_connect[name].put(vnode, key, micros)
                 return
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            log.warning("ignored the record %.200r of the positions: %s", key, error)
+            log.warning("ignored the record %s of the positions: %s", quoted(key), quoted(error))
             return
         with self._lock:
             if "reads" in about:
                 self._put((name, str(about["reads"])), found)
             elif name not in self._others:
                 self._others.add(name)
-                log.info("left alone the positions of connector %s: they are not Penstock's", name)
+                log.info("left alone the positions of connector %s: they are not Penstock's", quoted(name))
 
     def _put(self, place: Place, found: dict[str, Any] | None) -> None:
         if found is None:

@@ -57,6 +57,11 @@ class Owner:
         return FAILED if self.trace else UNASSIGNED if self.waits_for else RUNNING
 
     @property
+    def has_divided(self) -> bool:
+        """Whether its sources are divided among tasks, for all that it knows."""
+        return not self._anew
+
+    @property
     def is_over(self) -> bool:
         return not self._thread.is_alive()
 

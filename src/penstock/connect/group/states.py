@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 PAUSE = 5.0
 """Seconds until a state is told again of which only the wait has changed."""
+LONGEST_TRACE, LONGEST_WAIT = 100_000, 10_000
+"""The most characters of a trace, and of what a part waits for."""
 TOPIC, OF = "status-topic-", ":connector-"
 
 
@@ -34,6 +36,10 @@ class Told:
     trace: str = ""
     waits_for: str = ""
 
+    def cut(self) -> Told:
+        """As much of it as is told and read: anybody may have written a record that is larger."""
+        return Told(self.state[:100], self.worker[:500], self.trace[:LONGEST_TRACE], self.waits_for[:LONGEST_WAIT])
+
 
 class GroupStates:
     """The topic, with the newest states, by "<connector>" or "<connector>-<number of the task>"."""
@@ -44,6 +50,8 @@ class GroupStates:
         self._known: dict[str, Told] = {}
         self._topics: set[tuple[str, str]] = set()
         self._said: dict[str, tuple[Told, float]] = {}
+        self._contradicted: set[str] = set()
+        """What this worker has told, and the topic says otherwise since then."""
 
     def start(self) -> None:
         """Read all, and follow the topic from now on."""
@@ -81,20 +89,26 @@ class GroupStates:
             self.tell(key, Told(UNASSIGNED, worker))
 
     def tell(self, key: str, told: Told) -> None:
-        """Tell a state, if it is news."""
+        """Tell a state, if it is news, or if the topic says something else, whoever wrote that."""
+        told = told.cut()
         before, at = self._said.get(key, (None, 0.0))
-        if before == told:
+        soon = time.monotonic() - at < PAUSE
+        if before == told and (soon or key not in self._contradicted):
             return
         waits = before is not None and replace(told, waits_for=before.waits_for) == before
-        if waits and told.waits_for and time.monotonic() - at < PAUSE:
+        if waits and told.waits_for and soon:
             return
-        self._said[key] = told, time.monotonic()
+        with self._lock:
+            self._said[key] = told, time.monotonic()
+            self._contradicted.discard(key)
         about = {"state": told.state, "worker_id": told.worker, "trace": told.trace, "waits_for": told.waits_for}
         self._send(key, about)
 
     def forget(self, key: str) -> None:
         """A connector or a task is no more."""
-        self._said.pop(key, None)
+        with self._lock:
+            self._said.pop(key, None)
+            self._contradicted.discard(key)
         self._send(key, None)
 
     def used(self, connector: str, topic: str) -> None:
@@ -120,7 +134,9 @@ class GroupStates:
                     self._known.pop(name, None)
                 else:
                     texts = (str(found.get(one) or "") for one in ("state", "worker_id", "trace", "waits_for"))
-                    self._known[name] = Told(*texts)
+                    self._known[name] = Told(*texts).cut()
+                differs = name in self._said and self._said[name][0] != self._known.get(name)
+                (self._contradicted.add if differs else self._contradicted.discard)(name)
 
 
 def of_connector(name: str) -> str:

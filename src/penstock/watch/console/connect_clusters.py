@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from penstock.errors import PenstockError
 from penstock.secret_settings import HIDDEN, has_secret_name, without_logins
-from penstock.watch.console.http_fetch import Address, Answer, fetch
+from penstock.watch.console.http_fetch import Address, Answer, TooLargeAnswer, fetch
 from penstock.watch.console.masking import Mask
 from penstock.watch.console.run_status import NAME, TRACE, list_of, map_of, number, record, text
 
@@ -42,9 +42,9 @@ STATUS = record(
     "connector",
 )
 CONFIG = map_of(text(16 << 10), 2000)
-EXPANDED = map_of(
-    record({"status": STATUS, "info": record({"type": NAME, "config": CONFIG})}, "status"), MOST_CONNECTORS
-)
+INFO = record({"type": NAME, "config": CONFIG})
+EXPANDED = map_of(record({"status": STATUS, "info": INFO, "error": text(500)}, "status"), MOST_CONNECTORS)
+NAMES = list_of(NAME, MOST_CONNECTORS)
 
 ACTIONS: Mapping[str, tuple[str, str, str | None]] = {
     "pause": ("PUT", "pause", "PAUSED"),
@@ -83,9 +83,15 @@ class ConnectClusters:
         """A connector with its configuration and its offsets, which clusters before Kafka 3.5 do not tell."""
         address, path = self._address(cluster), _path(name)
         status, config, offsets = await asyncio.gather(
-            _asked(address, f"{path}/status"), _asked(address, f"{path}/config"), _offsets(address, f"{path}/offsets")
+            _asked(address, f"{path}/status"), _config(address, f"{path}/config"), _offsets(address, f"{path}/offsets")
         )
         told = _connector(cluster, address, name, STATUS(status.parsed(address.url)))
+        if isinstance(config, TooLargeAnswer):
+            return told | {
+                "config": {},
+                "offsets": offsets,
+                "problem": f"its configuration is not shown: {config.what}",
+            }
         return told | {"config": self._shown(CONFIG(config.parsed(address.url)) or {}), "offsets": offsets}
 
     async def act(self, cluster: int, name: str, action: str) -> Json:
@@ -113,12 +119,15 @@ class ConnectClusters:
 
     async def _of(self, cluster: int, address: Address) -> list[Json]:
         try:
-            answer = await _asked(address, "/connectors?expand=status&expand=info")
-            found = EXPANDED(answer.parsed(address.url)) or {}
+            found = await _found(address)
         except PenstockError as error:
             return [{"cluster": cluster, "url": address.url, "name": None, "error": error.what, "tasks": []}]
-        told = [_connector(cluster, address, name, one["status"]) for name, one in sorted(found.items())]
-        return [one | {"letters": _letters(found[one["name"]])} for one in told]
+        return [
+            _connector(cluster, address, name, one.get("status"))
+            | {"letters": _letters(one)}
+            | ({"problem": one["error"]} if "error" in one else {})
+            for name, one in sorted(found.items())
+        ]
 
     def _shown(self, config: Mapping[str, str]) -> dict[str, str]:
         return {name: self._value(name, value) for name, value in sorted(config.items())}
@@ -135,6 +144,29 @@ def _path(name: str) -> str:
         # A proxy before the cluster would take it for a path to another page.
         raise ConnectRefused(404, f"{name!r} is not a name of a connector", "/api/connectors")
     return f"/connectors/{quote(name, safe='')}"
+
+
+async def _found(address: Address) -> dict[str, Json]:
+    """The connectors of a cluster by name, with as much of each as it can tell in one answer that is not too large."""
+    whole, states, names = "/connectors?expand=status&expand=info", "/connectors?expand=status", "/connectors"
+    try:
+        return EXPANDED((await _asked(address, whole)).parsed(address.url)) or {}
+    except TooLargeAnswer as error:
+        lacks = f"its configuration is not listed: with those of all connectors {error.what}"
+    try:
+        found = EXPANDED((await _asked(address, states)).parsed(address.url)) or {}
+        return {name: one | {"error": lacks} for name, one in found.items()}
+    except TooLargeAnswer as error:
+        lacks = f"its state is not listed: with those of all connectors {error.what}"
+    listed = NAMES((await _asked(address, names)).parsed(address.url)) or []
+    return {name: {"error": lacks} for name in listed}
+
+
+async def _config(address: Address, path: str) -> Answer | TooLargeAnswer:
+    try:
+        return await _asked(address, path)
+    except TooLargeAnswer as error:
+        return error
 
 
 def _letters(found: Json) -> str | None:

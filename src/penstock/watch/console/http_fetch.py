@@ -38,6 +38,12 @@ class TookTooLong(Unreachable):
     """The server has not answered in time."""
 
 
+class TooLargeAnswer(Unreachable):
+    """The answer has more bytes than are read: asking again does not help, asking for less may."""
+
+    retriable = False
+
+
 @dataclass(frozen=True)
 class Address:
     """A server: its URL without a login, and the header that carries the login, if there is one."""
@@ -131,7 +137,7 @@ async def _asked(address: Address, path: str, method: str, body: Any, most: int)
             connection.send(h11.EndOfMessage()),
         ]
         writer.write(b"".join(part or b"" for part in sent))
-        return await _answer(reader, connection, most)
+        return await _answer(reader, connection, most, address.url)
     finally:
         writer.transport.abort()
 
@@ -148,7 +154,7 @@ def _headers(address: Address, host: str, method: str, has_body: bool, size: int
     return headers
 
 
-async def _answer(reader: asyncio.StreamReader, connection: h11.Connection, most: int) -> Answer:
+async def _answer(reader: asyncio.StreamReader, connection: h11.Connection, most: int, where: str) -> Answer:
     status, size, chunks = 0, 0, []
     while True:
         event = connection.next_event()
@@ -159,7 +165,11 @@ async def _answer(reader: asyncio.StreamReader, connection: h11.Connection, most
         elif isinstance(event, h11.Data):
             size += len(event.data)
             if size > most:
-                raise h11.RemoteProtocolError(f"it has more than {most} bytes")
+                raise TooLargeAnswer(
+                    f"the answer has more than {most} bytes, which is the most that is read",
+                    where=where,
+                    next="see what is so large there, with another program",
+                )
             chunks.append(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage):
             return Answer(status, b"".join(chunks))

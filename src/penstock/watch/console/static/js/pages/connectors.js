@@ -18,7 +18,8 @@ const COLUMNS = [
     title: "Connector",
     head: true,
     value: (one) => one.name,
-    cell: (one) => html`<a href=${href("connectors", [one.cluster, one.name])}>${breakable(one.name)}</a>`,
+    cell: (one) =>
+      html`<a href=${href("connectors", [one.cluster, one.name])}>${breakable(one.name)}</a>${one.problem && html`<div class="quiet">${one.problem}</div>`}`,
   },
   {
     title: "State",
@@ -104,6 +105,7 @@ function Connector({ cluster, name, readOnly }) {
       ${readOnly && html`<span class="quiet">Read only: start the console with --allow-actions to act.</span>`}
     </div>
     <${Failure} error=${error} />
+    <${Failure} error=${connector.problem && { message: connector.problem }} />
     ${connector.trace && html`<${Trace} title="The connector failed" trace=${connector.trace} />`}
     ${traces.map((task) => html`<${Trace} key=${task.id} title=${`Task ${task.id} failed`} trace=${task.trace} />`)}
     <section class="card" aria-labelledby="tasks"><h2 id="tasks">Tasks</h2><${Table} caption="Tasks" columns=${TASKS} rows=${connector.tasks ?? []} keyOf=${(task) => task.id} empty="No task runs." /></section>
