@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cassandra import InvalidRequest, OperationTimedOut, ReadTimeout, Unauthorized
+from cassandra import (
+    InvalidRequest,
+    OperationTimedOut,
+    ReadTimeout,
+    Unauthorized,
+    Unavailable,
+    WriteFailure,
+    WriteTimeout,
+)
+from cassandra.connection import ConnectionShutdown
 from cassandra.query import BatchStatement, BoundStatement, PreparedStatement
 from hypothesis import HealthCheck, given, settings, strategies as st
 from ring_cluster import Cluster
@@ -120,6 +130,25 @@ def test_only_unanswered_requests_are_repeated_and_then_at_any_node(nodes: Nodes
     assert [key for key, _ in nodes.sent[:7]] == KEYS[:7]
     assert asked == Counter(KEYS) + Counter({KEYS[4]: 1, KEYS[5]: 2})
     assert {host for _, host in nodes.sent[7:]} == {None} and nodes.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OperationTimedOut(),
+        WriteTimeout("slow", write_type=0),
+        ConnectionShutdown("cut"),
+        WriteFailure("half", consistency=1, write_type=0),
+    ],
+)
+def test_what_must_not_be_executed_twice_is_not_sent_again_if_it_may_have_been(nodes: Nodes, fault: Exception) -> None:
+    nodes.faults = {KEYS[0]: [fault], KEYS[1]: [Unavailable("no node")], KEYS[2]: [OperationTimedOut()]}
+    requests = [replace(one, once=number < 2) for number, one in enumerate(reads(*KEYS[:4]))]
+    sending = module.Sending(ACCESS, "ks", LIMITS, what="writing", where="ks.t")
+    sending.add(requests)
+    assert [page.data for page in sending.finish()] == KEYS[1:4]
+    assert sending.uncertain() == {0: fault} and sending.unanswered() == []
+    assert Counter(key for key, _ in nodes.sent) == Counter([KEYS[0], *KEYS[1:3] * 2, KEYS[3]])
 
 
 def test_requests_are_sent_while_more_of_them_are_made_and_faults_wait_for_the_end(nodes: Nodes) -> None:

@@ -2,7 +2,8 @@
 
 It speaks version 4 of the native protocol without compression, tells each connection its shard as ScyllaDB does (the
 options SCYLLA_* of SUPPORTED; docs/dev/protocol-extensions.md of ScyllaDB), and notes on which shard's connection a
-request for a partition came. `faults` are answered in place of the next batches.
+request for a partition came. `faults` are answered in place of the next batches; `late` in place of the node's answers
+to the next single statements, which it executes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CUT, SILENCE = b"", b"no answer"
 class ShardedProxy:
     """Listens at `port`; `asked` has the shard and the first bound values of each request's statements.
 
-    `faults` has the bodies of ERROR answers.
+    `faults` and `late` have the bodies of ERROR answers.
     """
 
     def __init__(self, node: str) -> None:
@@ -37,15 +38,17 @@ class ShardedProxy:
         self._port, self._connected = int(port), 0
         self.asked: list[tuple[int, list[bytes]]] = []
         self.faults: list[bytes] = []
+        self.late: list[bytes] = []
         self.port = 0
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         shard, self._connected = self._connected % SHARDS, self._connected + 1
         node, to_node = await asyncio.open_connection(self._host, self._port)
+        late: dict[int, bytes] = {}
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._requests(client, to_client, to_node, shard))
-                both.create_task(self._answers(node, to_client, shard))
+                both.create_task(self._requests(client, to_client, to_node, shard, late))
+                both.create_task(self._answers(node, to_client, shard, late))
         except* (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -53,8 +56,14 @@ class ShardedProxy:
             to_client.close()
 
     async def _requests(
-        self, client: asyncio.StreamReader, back: asyncio.StreamWriter, node: asyncio.StreamWriter, shard: int
+        self,
+        client: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+        node: asyncio.StreamWriter,
+        shard: int,
+        late: dict[int, bytes],
     ) -> None:
+        """Pass requests on; `late` gets the answers to some, by stream."""
         while True:
             head, (version, _, stream, opcode, _), body = await _frame(client)
             if version > NEWEST:
@@ -70,16 +79,22 @@ class ShardedProxy:
                 if fault != SILENCE:
                     back.write(HEAD.pack(0x80 | NEWEST, 0, stream, ERROR, len(fault)) + fault)
                 continue
+            if opcode == EXECUTE and self.late:
+                late[stream] = self.late.pop(0)
             if opcode == QUERY:
                 body = _without_timeout(body)
             node.write(HEAD.pack(version, head[1], stream, opcode, len(body)) + body)
 
-    async def _answers(self, node: asyncio.StreamReader, client: asyncio.StreamWriter, shard: int) -> None:
+    async def _answers(
+        self, node: asyncio.StreamReader, client: asyncio.StreamWriter, shard: int, late: dict[int, bytes]
+    ) -> None:
         while True:
             head, (version, flags, stream, opcode, _), body = await _frame(node)
             if opcode == SUPPORTED:
                 body = _supported(shard)
-                head = HEAD.pack(version, flags, stream, opcode, len(body))
+            if stream in late:
+                body, opcode, flags = late.pop(stream), ERROR, 0
+            head = HEAD.pack(version, flags, stream, opcode, len(body))
             client.write(head + body)
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 import socket
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -26,6 +29,7 @@ from cassandra.policies import (
 )
 from cassandra.protocol import ResultMessage, _ProtocolHandler
 from cassandra.query import tuple_factory
+from cassandra.timestamps import MonotonicTimestampGenerator
 
 from penstock.database import Page
 from penstock.database.access import Access, NoTls
@@ -75,6 +79,27 @@ class CqlConnection:
             lost = any(pool.is_shutdown for pool in tuple(session.get_pools()))
             if lost and all(renewal.done() for renewal in self.renewals.get(session, ())):
                 self.renewals[session] = session.update_created_pools()
+
+
+class WriteTimes(MonotonicTimestampGenerator):  # type: ignore[misc]
+    """The time that a connection gives to the writes that have none: now, or what `written_at` says."""
+
+    def __call__(self) -> int:
+        given = _written_at.get()
+        return super().__call__() if given is None else given
+
+
+_written_at: ContextVar[int | None] = ContextVar("_written_at", default=None)
+
+
+@contextmanager
+def written_at(micros: int | None) -> Iterator[None]:
+    """What is sent inside the block without a write time of its own has this one, in microseconds since 1970."""
+    token = _written_at.set(micros)
+    try:
+        yield
+    finally:
+        _written_at.reset(token)
 
 
 def table_of(prepared: Any) -> str | None:
@@ -143,6 +168,7 @@ def _connect(access: Access) -> CqlConnection:
         ssl_context=access.tls_context(),
         reconnection_policy=ExponentialReconnectionPolicy(0.2, 2.0),
         endpoint_factory=Translated(access) if access.translated else None,
+        timestamp_generator=WriteTimes(),
         # `table_catalog` describes tables; the driver's full refresh would cost more than the rest of connecting.
         schema_metadata_enabled=False,
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],

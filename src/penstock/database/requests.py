@@ -1,7 +1,7 @@
 """Sends many requests concurrently, with limits in number and time, and repeats each until it is answered.
 
 A request with several statements is one unlogged batch: it saves most of the cost of separate requests on the node, and
-has the same guarantees as separate statements. All statements must be safe to repeat.
+has the same guarantees as separate statements. All statements must be safe to repeat, or their request says `once`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from itertools import chain, cycle, repeat
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from cassandra import InvalidRequest, Unauthorized
+from cassandra import InvalidRequest, OperationTimedOut, Unauthorized, WriteFailure, WriteTimeout
+from cassandra.connection import ConnectionException
+from cassandra.protocol import ServerError
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.bursts import DONE, Batch, Bursts, Outcome, pools
-from penstock.database.cql_connection import CqlConnection, connection, table_of
+from penstock.database.cql_connection import CqlConnection, connection, table_of, written_at
 from penstock.database.retrying import TRANSIENT, retrying
 from penstock.database.table_catalog import base_name, describe
 from penstock.database.token_ring import by_owner, owners
@@ -30,6 +32,10 @@ from penstock.schema import CqlTable
 
 _FAULTS = (*TRANSIENT, InvalidRequest, Unauthorized)
 """What a request may end with, for which the others are waited for."""
+
+
+_UNKNOWN = (ConnectionException, OperationTimedOut, ServerError, WriteFailure, WriteTimeout)
+"""What a request may end with that some nodes have executed, or will."""
 
 
 class RefusedValue(PenstockError):
@@ -74,10 +80,16 @@ WRITES_TOGETHER, BYTES_TOGETHER = 10, 4096
 
 @dataclass(frozen=True)
 class Request:
-    """Statements with their values as bytes; the owner of the partition `key` is asked first."""
+    """Statements with their values as bytes; the owner of the partition `key` is asked first.
+
+    `once`: executed twice, the statement would change more than once, so it is not sent again if it may have been
+    executed. `micros` is its write time in microseconds since 1970, if its text has none; None is the time of sending.
+    """
 
     statements: tuple[Statement, ...]
     key: bytes
+    once: bool = False
+    micros: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +148,7 @@ class Sending:
         self._waiting: deque[tuple[int, int, Any]] = deque()
         self._bursts = Bursts(limits.timeout.total_seconds(), self._completed)
         self._for_driver: deque[int] = deque()
+        self._uncertain: dict[int, Exception] = {}
         self._fault: Exception | None = None
         self._sent = 0
 
@@ -179,8 +192,13 @@ class Sending:
         return [answer for answer in self._answers if answer is not None]
 
     def unanswered(self) -> list[int]:
-        """The numbers of the requests without an answer."""
-        return [number for number, answer in enumerate(self._answers) if answer is None]
+        """The numbers of the requests without an answer, but for those that are uncertain."""
+        answers = enumerate(self._answers)
+        return [number for number, answer in answers if answer is None and number not in self._uncertain]
+
+    def uncertain(self) -> dict[int, Exception]:
+        """Why it is not known of some requests, by number, whether they were executed; they are not sent again."""
+        return self._uncertain
 
     def _attempt(self, numbers: Sequence[int] | None) -> None:
         """Send these requests, or all without an answer; raise a fault after all are done."""
@@ -213,7 +231,9 @@ class Sending:
             if self._fault:
                 return
             request, seconds = self._requests[number], self._limits.timeout.total_seconds()
-            future = link.pages.execute_async(_statement(link, request), timeout=seconds, host=host)
+            statement = _statement(link, request)
+            with written_at(request.micros):
+                future = link.pages.execute_async(statement, timeout=seconds, host=host)
             self._waiting.append((number, int(time.time()), future))
             self._sent += 1
 
@@ -272,7 +292,10 @@ class Sending:
         try:
             rows = future.result().current_rows
         except _FAULTS as error:
-            self._fault = self._fault or error
+            if self._requests[number].once and isinstance(error, _UNKNOWN):
+                self._uncertain[number] = error
+            else:
+                self._fault = self._fault or error
         else:
             self._answers[number] = replace(rows[0], asked=asked) if rows else Page(b"", 0, True)
 
