@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from penstock.connect.keystores import as_pem
 from penstock.connect.providers import Provided
 from penstock.connect.sink import datastax_properties
 from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, Part
+from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, Part, Timestamp
 from penstock.connect.sink.datastax_properties import CLASS, CLASS_NAMES, DRIVER, settings
 from penstock.connect.sink.record_writer import RecordWriter, Write
+from penstock.connect.sink.semantic_types import NanoTimestamp
 from penstock.connect.sink.sink_properties import Route, SinkSettings, of_connect
 from penstock.database.requests import RequestLimits
 from penstock.schema import Column, CqlTable, parse_type
@@ -172,7 +174,7 @@ EFFECTS: dict[str, list[tuple[dict[str, str], str, Any]]] = {
         ({f"{TABLE}ttlTimeUnit": "DAYS"}, "route.ttl_unit", 86400),
     ],
     "timestampTimeUnit": [
-        ({}, "route.time_unit", 1e-6),
+        ({}, "route.time_unit", Decimal("1e-6")),
         ({f"{TABLE}timestampTimeUnit": "SECONDS"}, "route.time_unit", 1),
     ],
     "nullToUnset": [
@@ -376,6 +378,30 @@ def test_nulls_of_a_mapping_that_lacks_columns_do_not_delete_the_row() -> None:
     assert text.startswith('INSERT INTO "ks"."t" ("id", "a")') and bound == [of("int", 1), None, TIME]
 
 
+def test_a_header_that_a_record_does_not_have_leaves_its_column_alone() -> None:
+    mapped = {f"{TABLE}mapping": "id=key.id, a=header.a, b=value.b, __ttl=header.ttl, __timestamp=header.at"}
+    text, bound = statement(record({"id": 1}, {"b": 2}), mapped)
+    assert text.startswith('INSERT INTO "ks"."t" ("id", "b") VALUES (?, ?)') and bound == [
+        of("int", 1),
+        b"2",
+        TIME,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "micros"),
+    [
+        (Timestamp(1_600_000_000_123), 1_600_000_000_123_000),
+        (NanoTimestamp(1_600_000_000_123_456_789), 1_600_000_000_123_456),
+        (1_600_000_000.123456, 1_600_000_000_123_456),
+        (Decimal("1600000000.1234565"), 1_600_000_000_123_456),
+    ],
+)
+def test_a_write_time_may_be_a_timestamp_or_a_number_with_all_its_digits(at: Any, micros: int) -> None:
+    mapped = {f"{TABLE}mapping": "id=key.id, a=value.a, __timestamp=value.at", f"{TABLE}timestampTimeUnit": "SECONDS"}
+    assert statement(record({"id": 1}, {"a": 1, "at": at}), mapped)[1][-1] == micros.to_bytes(8, "big")
+
+
 def test_times_and_times_to_live_are_no_columns_and_a_delete_has_the_mapped_time() -> None:
     timed = {f"{TABLE}mapping": "id=value.id, a=value.a, b=value.b, __ttl=value.ttl, __timestamp=value.at"}
     value = {"id": 1, "a": None, "b": None, "ttl": 60, "at": 77}
@@ -419,8 +445,9 @@ def test_counters_are_added_and_their_deletes_have_no_time() -> None:
     ("mapping", "key", "value", "why"),
     [
         ("id=key.id, a=value.a", {"id": 1}, {"b": 1}, "the record has no value.a"),
-        ("id=key.id, a=header.a", {"id": 1}, {"b": 1}, "the record has no header a"),
         ("id=key.id, a=value.a", None, {"a": 1}, "the record has no key.id"),
+        ("id=header.id, a=value.a", None, {"a": 1}, "no value for id of the primary key"),
+        ("id=key.id, a=value.a, __timestamp=value.a", {"id": 1}, {"a": "7"}, "'7' (string), which is not a number"),
         ("id=value.id, a=value.a", {"id": 1}, {"id": None, "a": 1}, "no value for id of the primary key"),
         ("id=value.id, a=value.a", {"id": 1}, {"id": "", "a": 1}, "no value for id of the primary key"),
         ("id=key.id, a=value.a", {"id": 1}, {"a": "one"}, "column a: 'one'"),

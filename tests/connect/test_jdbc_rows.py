@@ -238,7 +238,7 @@ def test_keys_come_from_where_pk_mode_says(postgres: str, made: Made, table: str
         (KEYED, record(0, None, {"name": "a"}), "it has no key, which pk.mode=record_key needs"),
         ({**KEYED, "pk_fields": "no"}, row(0, 1), "its key has no field no, which pk.fields names"),
         ({"pk_mode": "record_value", "pk_fields": "no"}, row(0, 1), "its value has no field no"),
-        ({}, record(0, None, [1], None, None), "its value must be a struct or a map, and is list"),
+        ({}, record(0, None, [1], None, None), "its value must be a struct or a map, and is array"),
         ({}, record(0, None, {}, None, struct()), "it has no fields to write"),
         ({"fields_whitelist": "n"}, record(0, None, "text", None, of("string")), "its value is text"),
         ({"timestamp_fields_list": "name"}, row(0, 1, "soon"), "its field name of timestamp.fields.list is not"),
@@ -335,9 +335,25 @@ def test_transactions_that_change_a_table_at_once_all_succeed(postgres: str, mad
 def test_faults_that_are_not_of_records_end_the_task(postgres: str, made: Made, table: str) -> None:
     with pytest.raises(PenstockError, match=r"correct connection\.url, connection\.user and "):
         write(made(connection_password="wrong", connection_user="nobody"), row(0, 1))
-    execute(postgres, f"CREATE TABLE {table} (id int GENERATED ALWAYS AS IDENTITY, name text, n int)")
-    with pytest.raises(PenstockError, match="refuses a statement: cannot insert a non-DEFAULT value"):
+    execute(postgres, f"CREATE TABLE {table} (id int, name text, n int)")
+    body = f"BEGIN DELETE FROM missing_{table}; RETURN NEW; END"
+    execute(postgres, f"CREATE FUNCTION of_{table}() RETURNS trigger LANGUAGE plpgsql AS $${body}$$")
+    execute(postgres, f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION of_{table}()")
+    with pytest.raises(PenstockError, match=r"refuses a statement: .*missing_.* does not exist"):
         write(made(pk_mode="record_key"), row(0, 1))
+    execute(postgres, f"DROP FUNCTION of_{table} CASCADE")
+
+
+@pytest.mark.parametrize("computed", ["int GENERATED ALWAYS AS IDENTITY", "int GENERATED ALWAYS AS (id + 1) STORED"])
+def test_a_field_for_a_column_that_postgres_computes_is_a_bad_record(
+    postgres: str, made: Made, table: str, computed: str
+) -> None:
+    execute(postgres, f"CREATE TABLE {table} (id int, name text, n {computed})")
+    named = struct(name=of("string"))
+    good = [record(offset, {"id": offset}, {"name": "a"}, KEY, named) for offset in (0, 2)]
+    found = write(made(pk_mode="record_key"), good[0], row(1, 1), good[1])
+    assert len(found) == 1 and found[0].startswith("1: PostgreSQL itself computes n of"), found
+    assert query(postgres, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
 
 
 def test_timestamps_in_columns_without_a_zone_are_those_of_the_database(postgres: str, made: Made, table: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import struct
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ from keyspaces import new_keyspace
 from protobuf_files import message_class
 from pyspark.sql import SparkSession
 from requests.exceptions import HTTPError
+from sharded_proxy import sharded
 from tls_proxy import tcp_proxy
 from waiting import PATIENCE, until
 
@@ -669,6 +671,49 @@ def test_counters_are_not_counted_twice_where_the_database_refuses_another_recor
     (bad,) = RecordWriter(settings_of(config), RequestLimits(in_flight=1)).write(records)
     assert bad.record.offset == 2 and "refuses" in bad.reason
     assert sorted(map(tuple, cql.execute(f"SELECT page, n FROM {keyspace}.clicks"))) == [("a", 2), ("b", 1), ("c", 1)]
+
+
+WRITE_TIMEOUT = struct.pack(">iH4sHiiH6s", 0x1100, 4, b"slow", 1, 0, 1, 6, b"SIMPLE")
+"""The body of an ERROR (native_protocol_v4.spec, section 9)."""
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "again"),
+    [
+        ("added", "UPDATE {table} SET n = n + :n WHERE page = :page", False),
+        ("mapped", "", False),
+        ("given", "UPDATE {table} SET n = :n WHERE page = :page", True),
+    ],
+)
+def test_a_statement_that_would_count_twice_is_not_sent_again_after_a_timeout(
+    cql: Any, services: Services, keyspace: str, name: str, query: str, again: bool
+) -> None:
+    table = f"{keyspace}.{name}"
+    cql.execute(f"CREATE TABLE {table} (page text PRIMARY KEY, n {'int' if again else 'counter'})")
+    with sharded(services.cql) as proxy:
+        place = f"topic.late.{table}."
+        config = into(services, keyspace, "late") | {
+            "scylladb.contact.points": f"127.0.0.1:{proxy.port}",
+            f"{place}mapping": "page = value.page, n = value.n",
+            f"{place}deletesEnabled": "false",
+        }
+        config |= {f"{place}query": query.format(table=table)} if query else {}
+        records = [
+            ConnectRecord("late", 0, n, 1000, Part(None, None), Part(None, {"page": page, "n": n + 1}))
+            for n, page in enumerate(["a", "a", "b"])
+        ]
+        settings = settings_of(config)
+        writer = RecordWriter(settings, RequestLimits())
+        assert writer.write([records[2]]) == []  # prepares its statement
+        proxy.late = [WRITE_TIMEOUT]
+        bad = writer.write(records[:2])
+        close(settings.access)
+    found = sorted(map(tuple, cql.execute(f"SELECT page, n FROM {table}")))
+    if again:
+        assert not bad and found == [("a", 2), ("b", 3)]
+    else:
+        assert [one.record.offset for one in bad] == [0] and "executed twice" in bad[0].reason
+        assert found == [("a", 3), ("b", 3)]
 
 
 def test_tombstones_of_a_table_that_is_missing_delete_nothing_or_are_told(

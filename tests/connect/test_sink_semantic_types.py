@@ -101,7 +101,7 @@ CASES: list[tuple[str, Any, str, Any]] = [
     ("MicroTimestamp", 1_769_860_800_123_456, "int", "32 bits"),
     ("MicroTimestamp", 1_769_860_800_123_456, "decimal", to_bytes(kind("decimal"), Decimal(1_769_860_800_123_456))),
     ("MicroTimestamp", 1_769_860_800_123_456, "double", to_bytes(kind("double"), 1_769_860_800_123_456.0)),
-    ("MicroTimestamp", 1_769_860_800_123_456, "date", r"\(MicroTimestamp\) is no date"),
+    ("MicroTimestamp", 1_769_860_800_123_456, "date", r"\(timestamp\) is no date"),
     ("ZonedTimestamp", "2026-01-31T12:00:00.123456+01:00", "timestamp", long(1_769_857_200_123)),
     ("ZonedTimestamp", "1969-12-31T23:59:59.9999Z", "timestamp", long(-1)),
     ("ZonedTimestamp", "+12026-01-31T12:00:00Z", "timestamp", long(1_769_860_800_000 + 25 * 146_097 * 86_400_000)),

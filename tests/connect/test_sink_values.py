@@ -206,9 +206,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
-NUMBERS = ["123456789012345678901234567890", "18446744073709551616", "1e400", "-0.0", "1E-7", "0.10000000000000000555"]
 UNUSUAL = [
-    *(text.encode() for text in NUMBERS),
+    b"123456789012345678901234567890",
+    b"18446744073709551616",
+    b"-0.0",
+    b"1E-7",
     b'"\\ud800"',
     b'{"a":1,"a":2}',
     b"\xef\xbb\xbf[1]",

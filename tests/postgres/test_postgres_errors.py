@@ -19,9 +19,9 @@ from penstock.postgres.postgres_columns import (
     TargetColumn,
     Travel,
     Written,
-    _scale,
     _transport,
     misfit,
+    scale_of,
 )
 from penstock.postgres.postgres_session import failure, literal, quoted
 from penstock.query import Batch, Unavailable
@@ -178,8 +178,8 @@ def test_only_types_that_lose_no_digit_fit(target: str, cast: str, fitting: str)
     ("cast", "scale"),
     [("numeric(8,2)", 2), ("numeric(8,0)[]", 0), ("numeric(8,-3)", -3), ("numeric", None), ("text", None)],
 )
-def test_the_scale_of_a_declared_number(cast: str, scale: int | None) -> None:
-    assert _scale(cast) == scale
+def test_thescale_of_of_a_declared_number(cast: str, scale: int | None) -> None:
+    assert scale_of(cast) == scale
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from penstock.cli.arguments import add_allow_host, add_checkpoints, add_command, port_or_any, positive
+from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.signals import listen
 from penstock.state.stores import LIMIT, States
@@ -75,11 +76,11 @@ def _list(states: States, args: Namespace) -> None:
 
 
 def _get(states: States, args: Namespace) -> None:
-    print(json.dumps(states.get(args.name, args.key, args.limit).told()))
+    print(exact_json.dumps(states.get(args.name, args.key, args.limit).told()))
 
 
 def _scan(states: States, args: Namespace) -> None:
-    print(json.dumps(states.scan(args.name, args.where, args.limit).told()))
+    print(exact_json.dumps(states.scan(args.name, args.where, args.limit).told()))
 
 
 def _serve(states: States, args: Namespace) -> None:

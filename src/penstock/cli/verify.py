@@ -6,7 +6,6 @@ with several tables the worst counts.
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.both_clusters import add_clusters, add_tables, source_access, table_pairs, target_access
 from penstock.cli.output import printable
+from penstock.codec import exact_json
 from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.log_lines import begin
@@ -125,7 +125,7 @@ def _compare(spark: SparkSession, args: Namespace, pair: TablePair, source: Acce
     except PenstockError as problem:
         return _failed(problem)
     if args.json:
-        print(json.dumps(_as_json(report)), flush=True)
+        print(exact_json.dumps(_as_json(report)), flush=True)
     else:
         if args.also:
             print(printable(f"{pair.source} and {pair.target}"))
@@ -179,14 +179,14 @@ def _hidden(report: Report) -> dict[str, Any]:
         return {}
     found = asdict(report.hidden)
     differences = [
-        {name: value for name, value in one.items() if value} | {"key": json.loads(one["key"])}
+        {name: value for name, value in one.items() if value} | {"key": exact_json.loads(one["key"])}
         for one in found.pop("described")
     ]
     return {"hidden": {**found, "differences": differences}}
 
 
 def _row(row: Difference) -> dict[str, Any]:
-    found = asdict(row) | {"key": json.loads(row.key)}
+    found = asdict(row) | {"key": exact_json.loads(row.key)}
     return {name: value for name, value in found.items() if value not in ("", {})}
 
 

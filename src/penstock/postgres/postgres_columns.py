@@ -65,7 +65,9 @@ WITH RECURSIVE plain AS (
 SELECT DISTINCT ON (a.attnum) a.attname::text, t.typname::text, format_type(a.atttypid, a.atttypmod)::text,
        format_type(t.oid, CASE WHEN ltrim(t.typname, '_') IN ('varchar', 'bpchar', 'bit', 'varbit') THEN -1
                                ELSE p.modifier END)::text,
-       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a'
+       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a',
+       CASE ltrim(t.typname, '_') WHEN 'varchar' THEN nullif(p.modifier, -1) - 4
+                                  WHEN 'money' THEN scale('0'::money::numeric) END
 FROM plain p JOIN pg_type t ON t.oid = p.type
 JOIN pg_attribute a ON a.attrelid = to_regclass({table}) AND a.attnum = p.place
 ORDER BY a.attnum, p.depth DESC"""
@@ -238,6 +240,7 @@ class TargetColumn:
     """A column of the table; `type` is its type's short name (for arrays with "_" in front), `full` its declaration.
 
     `cast` is the type for the cast before the assignment: for a domain its base type, never a type that truncates.
+    `most` are the characters of a varchar, and the decimal places of money in the database's locale; None: any number.
     """
 
     name: str
@@ -246,6 +249,7 @@ class TargetColumn:
     cast: str
     required: bool
     generated: bool
+    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -276,11 +280,11 @@ def _transport(kind: st.DataType, wanted: str, cast: str) -> st.DataType | None:
 
 def _rounds(kind: st.DataType, cast: str) -> bool:
     """Whether the column has fewer decimal places than the values."""
-    scale = _scale(cast)
+    scale = scale_of(cast)
     return scale is not None and scale < (kind.scale if isinstance(kind, st.DecimalType) else 0)
 
 
-def _scale(cast: str) -> int | None:
+def scale_of(cast: str) -> int | None:
     """The scale of "numeric(precision,scale)", also of an array of it."""
     declared = re.match(r"numeric\(\d+,(-?\d+)\)", cast)
     return int(declared[1]) if declared else None
@@ -303,7 +307,7 @@ def misfit(name: str, kind: st.DataType, target: TargetColumn, table: str) -> Pe
 
 def _advice(name: str, kind: st.DataType, target: TargetColumn) -> str:
     plain = target.type.removeprefix("_")
-    scale = _scale(target.cast) if plain == "numeric" else None
+    scale = scale_of(target.cast) if plain == "numeric" else None
     if scale is not None and 0 <= scale <= MOST_DIGITS:
         wanted: st.DataType = st.DecimalType(MOST_DIGITS, scale)
     else:

@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import types as st
 
+from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.state.stores import StateStore, of_columns
 from penstock.state.unsafe_rows import OtherType
@@ -50,12 +52,12 @@ def conditions(
     """What the fields of the key must be; raises `PenstockError` if the key has no such field."""
     for name, value in wanted.items():
         if name not in kind.names:
-            raise _no_key(json.dumps(wanted), kind, store)
+            raise _no_key(exact_json.dumps(wanted), kind, store)
         inner = kind[name].dataType
         if isinstance(inner, st.StructType) and isinstance(value, dict):
             yield from conditions(inner, value, store, (*path, name))
-        elif value is not None and not isinstance(value, _TOLD.get(type(inner), str | int | float)):
-            raise _no_key(json.dumps(wanted), kind, store)
+        elif value is not None and not isinstance(value, _TOLD.get(type(inner), str | int | float | Decimal)):
+            raise _no_key(exact_json.dumps(wanted), kind, store)
         else:
             yield Condition((*path, name), inner, value)
 
@@ -114,7 +116,7 @@ def value_of(value: Any, kind: st.DataType) -> Any:
     elif isinstance(kind, st.DateType | st.TimestampType | st.TimestampNTZType) and isinstance(value, str):
         made = _when(value, kind)
     if made is None:
-        raise OtherType(f"{json.dumps(value)} as a key of the type {kind.simpleString()}")
+        raise OtherType(f"{exact_json.dumps(value)} as a key of the type {kind.simpleString()}")
     return made
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_batch import APPLIED
 from penstock.postgres.postgres_columns import NAME
@@ -65,7 +66,7 @@ def _rows(session: Session, table: str, condition: str, limit: int) -> list[Any]
     # Quoted as SQL needs it: the table's name may be a reserved word.
     name = session.rows(NAME.format(table=literal(table)))[0][0]
     query = f"SELECT to_json(t)::text FROM {name} t WHERE {condition} LIMIT {min(limit, MOST) + 1}"
-    return [json.loads(row[0]) for row in session.rows(query)]
+    return [exact_json.loads(row[0]) for row in session.rows(query)]
 
 
 def _conditions(table: str, columns: list[str], key: str) -> Iterator[str]:
@@ -80,4 +81,4 @@ def _conditions(table: str, columns: list[str], key: str) -> Iterator[str]:
             next=f"give {json.dumps(dict.fromkeys(columns, '...'))}",
         )
     for name, value in wanted.items():
-        yield f"t.{quoted(name)} = {literal(value if isinstance(value, str) else json.dumps(value))}"
+        yield f"t.{quoted(name)} = {literal(value if isinstance(value, str) else exact_json.dumps(value))}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F, types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.codec import exact_json
 from penstock.errors import PenstockError, first_line
 from penstock.keyed_state.description import TABLES
 from penstock.query import causes
@@ -150,7 +150,7 @@ def _texts(frame: DataFrame) -> DataFrame:
 
 
 def _told(rows: Sequence[Row]) -> list[Any]:
-    return [json.loads(row.json) for row in rows]
+    return [exact_json.loads(row.json) for row in rows]
 
 
 def _columns(frame: DataFrame) -> Iterator[Column]:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from penstock.codec import exact_json
 from penstock.config import whole
 from penstock.errors import PenstockError
 from penstock.serve.rest_errors import told
@@ -28,9 +29,16 @@ def app(states: States) -> Starlette:
     return Starlette(routes=routes)
 
 
+class ExactResponse(JSONResponse):
+    """JSON whose decimals have all their digits."""
+
+    def render(self, content: Any) -> bytes:
+        return exact_json.dumps(content, compact=True).encode()
+
+
 def _answered(answer: Any, request: Request) -> JSONResponse:
     try:
-        return JSONResponse(answer(request))
+        return ExactResponse(answer(request))
     except PenstockError as error:
         return told(error, 404 if isinstance(error, NotFound) else None)
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.log import Log
+from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.keyed_state.description import HEAD, SEGMENTS, TABLES
 
@@ -81,7 +82,7 @@ def cut(name: str, fresh: Freshness, found: list[Any], limit: int) -> Answer:
 def of_columns(key: str) -> dict[str, Any] | None:
     """The columns of a key that is a JSON object; None for another string, which is the value of the only column."""
     try:
-        wanted = json.loads(key)
+        wanted = exact_json.loads(key)
     # A key that is nested deeper than Python follows is no object of columns either.
     except (ValueError, RecursionError):
         return None

@@ -244,8 +244,8 @@ def _short_number(value: float) -> float | str:
     return _number(float(str(np.float32(value))))
 
 
-def _exact(value: Decimal) -> float | int:
-    return float(value) if value.as_tuple().exponent else int(value)
+def _exact(value: Decimal) -> Decimal | int:
+    return value if value.as_tuple().exponent else int(value)
 
 
 def _base64(value: bytes) -> str:

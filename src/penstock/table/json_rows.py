@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 from pyspark.sql import types as st
 
+from penstock.codec import exact_json
 from penstock.codec.decode_json import FIRST, LAST, MICROS, Epoch
 
 SPACE = " \t\r\n"
@@ -166,27 +168,40 @@ def _told(value: bytes, schema: pa.Schema, unit: int) -> bytes | None:
     microseconds.
     """
     try:
-        found = json.loads(value.decode(), parse_constant=_refused)
+        found = exact_json.loads(value.decode())
         told = _as_typed(found, pa.struct(list(schema)), unit)
-        # Unchanged if possible, because of numbers with more digits than Python's floats.
-        return value if told == found else json.dumps(told).encode()
+        return value if told == found else exact_json.dumps(told, ascii=True, other=_constant).encode()
     except (ValueError, OverflowError, RecursionError):
         return None
 
 
-def _refused(_: str) -> None:
-    raise ValueError
+def _doubles(value: Any) -> Any:
+    """The value with the numbers that doubles hold as such: Spark shows 1.10 as 1.1. The others keep their digits."""
+    if isinstance(value, dict):
+        return {name: _doubles(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_doubles(one) for one in value]
+    return exact_json.as_double(value) if isinstance(value, Decimal) else value
+
+
+def _is_within(value: float | Decimal, largest: float) -> bool:
+    return -largest <= value <= largest
+
+
+def _constant(value: float) -> str:
+    """A number that is not finite, as Arrow's reader takes it."""
+    return json.dumps(value)
 
 
 def _as_typed(value: Any, kind: pa.DataType, unit: int) -> Any:
     """The value with strings for strings and times, and infinities and NaN where the sinks write them as strings."""
     if pa.types.is_string(kind) and value is not None and not isinstance(value, str):
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return exact_json.dumps(_doubles(value), compact=True)
     if _is_instant(kind) and isinstance(value, int) and not isinstance(value, bool):
         return (EPOCH + timedelta(microseconds=value * unit)).isoformat()
     if pa.types.is_floating(kind) and value in CONSTANTS:
         return float(value)
-    if pa.types.is_floating(kind) and isinstance(value, int | float) and abs(value) > LARGEST[kind]:
+    if pa.types.is_floating(kind) and isinstance(value, int | float | Decimal) and not _is_within(value, LARGEST[kind]):
         raise ValueError
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return value | {one.name: _as_typed(value[one.name], one.type, unit) for one in kind if one.name in value}

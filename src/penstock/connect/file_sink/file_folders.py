@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from urllib.parse import quote
 
-from penstock.connect.sink.connect_data import ConnectRecord, Date, Part, Timestamp
+from penstock.connect.sink.connect_data import ConnectRecord, Date, Part, Timestamp, type_name
 from penstock.connect.sink.destinations import BadRecord
 from penstock.connect.sink.semantic_types import TimestampText
 
@@ -47,7 +47,7 @@ class ByFields:
         if isinstance(value, bool):
             return str(value).lower()
         if not isinstance(value, int | str):
-            kind = "null" if value is None else type(value).__name__
+            kind = type_name(value)
             raise BadRecord(f"its field {name} is {kind}, and partition.field.name needs text, a number or a boolean")
         return str(value if isinstance(value, str) else int(value))
 

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.sink.connect_data import DATA, Part
+from penstock.connect.sink.column_numbers import DOUBLE, FLOAT, binary
+from penstock.connect.sink.connect_data import DATA, Part, type_name
 from penstock.connect.sink.destinations import BadRecord
 from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, TIME
 
@@ -52,8 +53,10 @@ class JsonLines:
     _lines: list[bytes] = field(default_factory=list)
 
     def add(self, part: Part) -> None:
+        # A decimal without a schema is a number of JSON, and has no scale for its digits.
+        numeric = self.numeric or part.schema is None
         try:
-            self._lines.append(_JSON.encode(_plain(part.value, self.numeric)))
+            self._lines.append(_JSON.encode(_plain(part.value, numeric)))
         except RecursionError:
             raise BadRecord("its value is nested too deep") from None
         except UnicodeEncodeError:
@@ -102,7 +105,7 @@ class PlainBytes:
 
     def add(self, part: Part) -> None:
         if not isinstance(part.value, bytes):
-            kind = type(part.value).__name__
+            kind = type_name(part.value)
             raise BadRecord(f"its value is {kind}, and ByteArrayFormat writes bytes: set ByteArrayConverter")
         self._values.append(part.value)
 
@@ -174,6 +177,8 @@ def _stored(value: Any, kind: pa.DataType) -> Any:
         return [_stored(one, kind.value_type) for one in value]
     if pa.types.is_struct(kind):
         return {one.name: _stored(value.get(one.name), one.type) for one in kind}
+    if pa.types.is_floating(kind) and isinstance(value, int | float | Decimal):
+        return binary(value, FLOAT if kind == pa.float32() else DOUBLE)
     return str(value) if pa.types.is_string(kind) and isinstance(value, Decimal) else value
 
 

@@ -2,36 +2,48 @@
 
 A value is taken if the column can hold it without loss, as in `column_values` for CQL. PostgreSQL's own check follows
 when it reads the text: a number that is too large, or text that is not of the type, is refused there. What it would
-take with a silent loss, such as a time zone for a column without one, is refused or converted here.
+take with a silent loss, such as a number with more decimal places than the column, is refused or converted here.
 """
 
 from __future__ import annotations
 
 import base64
-import math
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
-from json import dumps
 from typing import Any
 from uuid import UUID
 
-from penstock.connect.sink.column_values import SHOWN, Unfit, iso_text, year_and_day
-from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp
-from penstock.connect.sink.semantic_types import Bits, Counted, Duration, EnumSet
-from penstock.postgres.postgres_columns import TargetColumn
+from penstock.codec import exact_json
+from penstock.connect.sink.column_numbers import (
+    DOUBLE,
+    FLOAT,
+    NOT_FINITE,
+    LostDigits,
+    binary,
+    exact,
+    number_of,
+    scaled,
+    whole,
+)
+from penstock.connect.sink.column_values import NUMBERS, SHOWN, Unfit, iso_text, year_and_day
+from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp, type_name
+from penstock.connect.sink.semantic_types import Bits, Counted, Duration, EnumSet, TimestampText
+from penstock.postgres.postgres_columns import TargetColumn, scale_of
 
 EXACT = {"int2", "int4", "int8", "bool", "uuid", "bytea", "text", "varchar"}
 """Types whose values are equal exactly if the texts of them here are."""
 LONGEST_NUMBER = 4000
+BYTES = {"name": 63, "char": 1}
+"""Bytes of PostgreSQL's own types of text, which cut what is longer."""
+SECOND_DIGITS = 6
 MICROS_PER_DAY = 86_400_000_000
 NANOS_PER_MICRO = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
+_FRACTION = re.compile(r"\.(\d+)(?=\s*(?:s|Z|[+-]|AD|BC|AM|PM|$))", re.ASCII | re.IGNORECASE)
+"""The digits of a second in the text of a time or an interval."""
 _OFFSET = re.compile(r"(?<=\d)\s*(Z|[+-]\d{2}(?::?\d{2})?)$", re.ASCII | re.IGNORECASE)
 Writer = Callable[[TargetColumn, Any, tzinfo], str]
 
@@ -44,7 +56,9 @@ def text_of(column: TargetColumn, value: Any, zone: tzinfo) -> str | None:
         text = _writer(column.type)(column, value, zone)
         if not text.isascii():
             text.encode()
-    except (ValueError, OverflowError, RecursionError, struct.error) as error:
+    except LostDigits as error:
+        raise _unfit(column, value, str(error)) from None
+    except (ValueError, OverflowError, RecursionError) as error:
         raise error if isinstance(error, Unfit) else _unfit(column, value) from None
     if "\x00" in text:
         raise _unfit(column, value, "as it has a zero character")
@@ -57,7 +71,7 @@ def _writer(kind: str) -> Writer:
 
 def _unfit(column: TargetColumn, value: Any, why: str = "") -> Unfit:
     shown = value.hex() if isinstance(value, bytes) else str(value)
-    return Unfit(f"{shown[:SHOWN]!r} ({type(value).__name__}) does not fit {column.full}{why and ', '}{why}")
+    return Unfit(f"{shown[:SHOWN]!r} ({type_name(value)}) does not fit {column.full}{why and ', '}{why}")
 
 
 # Numbers.
@@ -74,36 +88,48 @@ def _integer(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     value = _number(value)
     if type(value) is str and len(value) <= LONGEST_NUMBER and re.fullmatch(r"[+-]?[0-9]+", value):
         return str(int(value))
-    if type(value) is int:
-        return str(value)
-    if type(value) in (float, Decimal) and math.isfinite(value) and abs(value) < 1 << 64 and int(value) == value:
-        return str(int(value))
+    if type(value) in NUMBERS:
+        return str(whole(value))
     raise _unfit(column, value)
 
 
 def _decimal(column: TargetColumn, value: Any, zone: tzinfo) -> str:
+    number = exact(_exact(column, value))
+    scale = scale_of(column.cast)
+    return _digits(number if scale is None else scaled(number, scale))
+
+
+def _exact(column: TargetColumn, value: Any) -> int | float | Decimal:
+    """The number that a value is, with all its digits."""
     value = _number(value)
-    if type(value) is int or type(value) in (float, Decimal):
-        return _digits(value)
-    if type(value) is str and (_NUMBER.fullmatch(value) or value in _NOT_FINITE):
-        return value
-    raise _unfit(column, value)
+    if type(value) is str:
+        value = Decimal(value) if value in NOT_FINITE else number_of(value)
+    if type(value) not in NUMBERS:
+        raise _unfit(column, value)
+    return value  # type: ignore[no-any-return]
 
 
-def _digits(value: float | Decimal) -> str:
-    if math.isfinite(value):
-        # The shortest digits of a double, as Java's BigDecimal.valueOf has them.
+def _digits(value: Decimal) -> str:
+    if value.is_finite():
         return str(value)
-    return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    return "NaN" if value.is_nan() else f"{'-' if value < 0 else ''}Infinity"
 
 
 def _real(column: TargetColumn, value: Any, zone: tzinfo) -> str:
-    value = _number(value)
-    if type(value) is int:
-        form = ">f" if column.type == "float4" else ">d"
-        if struct.unpack(form, struct.pack(form, value))[0] != value:
-            raise _unfit(column, value, "which would round it")
-    return _decimal(column, value, zone)
+    number = _exact(column, value)
+    binary(number, FLOAT if column.type == "float4" else DOUBLE)
+    return _digits(exact(number))
+
+
+def _money(column: TargetColumn, value: Any, zone: tzinfo) -> str:
+    """A number, or text as PostgreSQL writes money in the database's locale, such as "$1,234.50"."""
+    places = 2 if column.most is None else column.most
+    if type(value) is not str or number_of(value) is not None:
+        return _digits(scaled(exact(_exact(column, value)), places))
+    end = re.search(r"([.,]\d+)\D*$", value)
+    if end and len(end[1]) > places + 1 and not re.fullmatch(r",\d{3}", end[1]):
+        raise _unfit(column, value, "which would round it")
+    return value
 
 
 def _boolean(column: TargetColumn, value: Any, zone: tzinfo) -> str:
@@ -140,6 +166,9 @@ def _bits(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 
 
 # Times.
+#
+# What a value has in smaller parts than microseconds, which PostgreSQL's times have, is rounded down. A column that is
+# declared with fewer digits of a second takes only times without others: PostgreSQL would round them.
 
 
 def _day(days: int) -> tuple[str, str]:
@@ -148,9 +177,35 @@ def _day(days: int) -> tuple[str, str]:
     return (f"{year:04}{rest}", "") if year > 0 else (f"{1 - year:04}{rest}", " BC")
 
 
-def _clock(micros: int) -> str:
-    seconds, part = divmod(micros, 1_000_000)
+def _clock(column: TargetColumn, micros: int) -> str:
+    """A time of day within the column's digits."""
+    seconds, part = divmod(_within_digits(column, micros), 1_000_000)
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{part:06}"
+
+
+def _within_digits(column: TargetColumn, micros: int) -> int:
+    digits = _digits_of_second(column)
+    if micros % 10 ** (SECOND_DIGITS - digits):
+        raise LostDigits(f"which has {digits} digits of a second")
+    return micros
+
+
+def _digits_of_second(column: TargetColumn) -> int:
+    declared = re.search(r"\((\d)\)", column.cast)
+    return int(declared[1]) if declared else SECOND_DIGITS
+
+
+def _time_text(column: TargetColumn, value: Any) -> str:
+    """Text of a time within the column's digits."""
+    text = _string(column, value)
+    fraction = _FRACTION.search(text)
+    if fraction and type(value) is TimestampText:
+        text = text[: fraction.start(1) + SECOND_DIGITS] + text[fraction.end(1) :]
+        fraction = _FRACTION.search(text)
+    digits = _digits_of_second(column)
+    if fraction and len(fraction[1].rstrip("0")) > digits:
+        raise LostDigits(f"which has {digits} digits of a second")
+    return text
 
 
 def _date(column: TargetColumn, value: Any, zone: tzinfo) -> str:
@@ -171,8 +226,8 @@ def _time(column: TargetColumn, value: Any, zone: tzinfo) -> str:
         micros = int(value) * value.nanos // NANOS_PER_MICRO
         if not 0 <= micros < MICROS_PER_DAY:
             raise _unfit(column, value, "as it is not within a day")
-        return _clock(micros) + ("+00" if column.type == "timetz" else "")
-    text = _string(column, value)
+        return _clock(column, micros) + ("+00" if column.type == "timetz" else "")
+    text = _time_text(column, value)
     offset = _OFFSET.search(text)
     if column.type == "time" and offset and re.search("[1-9]", offset[1]):
         raise _unfit(column, value, "which has no time zone")
@@ -184,7 +239,7 @@ def _timestamp(column: TargetColumn, value: Any, zone: tzinfo) -> str:
         return _instant(column, int(value) * MICROS_PER_DAY, UTC)
     if isinstance(value, Timestamp):
         return _instant(column, int(value) * value.nanos // NANOS_PER_MICRO, zone)
-    text = _string(column, value)
+    text = _time_text(column, value)
     if column.type == "timestamp" and _OFFSET.search(text) and ":" in text:
         # PostgreSQL would leave the offset away.
         at = datetime.fromisoformat(_OFFSET.sub(r"\1", text).upper().replace(" ", "T", 1))
@@ -198,7 +253,7 @@ def _instant(column: TargetColumn, micros: int, zone: tzinfo) -> str:
     with_zone = column.type == "timestamptz"
     days, rest = divmod(micros if with_zone else _local(micros, zone), MICROS_PER_DAY)
     day, era = _day(days)
-    return f"{day} {_clock(rest)}{'+00' if with_zone else ''}{era}"
+    return f"{day} {_clock(column, rest)}{'+00' if with_zone else ''}{era}"
 
 
 def _local(micros: int, zone: tzinfo) -> int:
@@ -211,8 +266,9 @@ def _local(micros: int, zone: tzinfo) -> int:
 
 def _interval(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if isinstance(value, Duration | TimeOfDay):
-        return f"{int(value) * value.nanos // NANOS_PER_MICRO} microseconds"
-    return _string(column, value)
+        micros = int(value) * value.nanos // NANOS_PER_MICRO
+        return f"{_within_digits(column, micros)} microseconds"
+    return _time_text(column, value)
 
 
 # Text and what has parts.
@@ -224,13 +280,27 @@ def _string(column: TargetColumn, value: Any) -> str:
     raise _unfit(column, value)
 
 
+def _varchar(column: TargetColumn, value: Any, zone: tzinfo) -> str:
+    text = _text(column, value, zone)
+    if column.most is not None and len(text.rstrip(" ")) <= column.most < len(text):
+        raise _unfit(column, value, "which would lose spaces at its end")
+    return text
+
+
+def _short_name(column: TargetColumn, value: Any, zone: tzinfo) -> str:
+    text = _text(column, value, zone)
+    if len(text.encode()) > BYTES[column.type]:
+        raise _unfit(column, value, f"which has {BYTES[column.type]} bytes")
+    return text
+
+
 def _text(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if isinstance(value, Date | TimeOfDay | Timestamp | Duration):
         return iso_text(value)
     if type(value) is Decimal and abs(value.adjusted()) < LONGEST_NUMBER:
         return f"{value:f}"
     if type(value) is float:
-        return _digits(value)
+        return _digits(exact(value))
     if isinstance(value, bytes):
         raise _unfit(column, value)
     return _json(column, value, zone)
@@ -238,28 +308,20 @@ def _text(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 
 def _json(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     """Text is JSON already."""
-    return str(value) if isinstance(value, str) else _part(column, value)
+    return str(value) if isinstance(value, str) else exact_json.dumps(value, other=lambda one: _part(column, one))
 
 
 def _part(column: TargetColumn, value: Any) -> str:
-    if value is None or type(value) in (bool, str):
-        return dumps(value, ensure_ascii=False)
-    if isinstance(value, str | Date | TimeOfDay | Timestamp | Duration):
-        return dumps(str(value) if isinstance(value, str) else iso_text(value), ensure_ascii=False)
+    """The JSON of what JSON does not have."""
+    if isinstance(value, Date | TimeOfDay | Timestamp | Duration):
+        return exact_json.dumps(iso_text(value))
     if isinstance(value, bytes):
-        return dumps(base64.b64encode(value).decode())
-    if isinstance(value, list):
-        return f"[{', '.join(_part(column, one) for one in value)}]"
-    if isinstance(value, dict):
-        pairs = (f"{_name(column, name)}: {_part(column, one)}" for name, one in value.items())
-        return f"{{{', '.join(pairs)}}}"
-    if isinstance(value, int | float | Decimal) and math.isfinite(value):
-        return str(int(value)) if isinstance(value, int) else str(value)
+        return exact_json.dumps(base64.b64encode(value).decode())
+    if isinstance(value, str | int):
+        return exact_json.dumps(str(value) if isinstance(value, str) else int(value))
+    if isinstance(value, dict):  # of a class of its own
+        return _json(column, dict(value), UTC)
     raise _unfit(column, value)
-
-
-def _name(column: TargetColumn, name: Any) -> str:
-    return dumps(name if isinstance(name, str) else _part(column, name), ensure_ascii=False)
 
 
 def _array(column: TargetColumn, value: Any, zone: tzinfo) -> str:
@@ -289,6 +351,9 @@ _WRITERS: dict[str, Writer] = {
     **dict.fromkeys(("int2", "int4", "int8", "oid"), _integer),
     "numeric": _decimal,
     **dict.fromkeys(("float4", "float8"), _real),
+    "money": _money,
+    "varchar": _varchar,
+    **dict.fromkeys(BYTES, _short_name),
     "bool": _boolean,
     "bytea": _bytes,
     **dict.fromkeys(("bit", "varbit"), _bits),

@@ -19,7 +19,7 @@ from penstock.connect.jdbc_sink.row_changes import Change, Shape, in_steps
 from penstock.connect.jdbc_sink.target_tables import TargetTable, TargetTables, column_name
 from penstock.connect.jdbc_sink.transaction import Columns, Refused, Transaction, arrays, opened
 from penstock.connect.sink.column_values import Unfit
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, default_of
+from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, default_of, type_name
 from penstock.connect.sink.destinations import Bad, BadRecord
 from penstock.connect.sink.semantic_types import MOST_KNOWN, TIME, MicroTimestamp, NanoTimestamp, SemanticTypes
 from penstock.postgres.postgres_columns import TargetColumn
@@ -210,7 +210,7 @@ class RowWriter:
 
     def _parts(self, part: Part, side: str) -> Fields:
         if not isinstance(part.value, dict):
-            raise BadRecord(f"its {side} must be a struct or a map, and is {type(part.value).__name__}")
+            raise BadRecord(f"its {side} must be a struct or a map, and is {type_name(part.value)}")
         if wrong := next((name for name in part.value if type(name) is not str), None):
             raise BadRecord(f"its {side} is a map with the key {wrong!r}, which is no name of a column")
         schemas = self._schemas(part.schema)
@@ -272,6 +272,11 @@ class RowWriter:
         columns = {name: column for name in names if (column := table.column(name, names))}
         if len({column.name for column in columns.values()}) < len(names):
             raise BadRecord(f"two of its fields have the same column of {table.name}, as names differ only by case")
+        if computed := [column.name for column in columns.values() if column.generated]:
+            raise BadRecord(
+                f"PostgreSQL itself computes {', '.join(computed)} of {table.name}: leave the field out with "
+                "fields.whitelist or the transform ReplaceField"
+            )
         keys = tuple(columns[name] for name in key)
         unique = frozenset(column.name for column in keys) in table.unique
         if mode == "update" and not values:

@@ -19,8 +19,9 @@ from penstock.postgres.postgres_session import NO_COPY, is_mistaken, is_passing,
 from penstock.query import Unavailable
 from penstock.signals import pause
 
-OF_ROWS = ("21", "22", "23", "44", "54", "P0001")
-"""Classes and codes of SQLSTATE that are about rows: their values, constraints, sizes, and what triggers raise.
+OF_ROWS = ("21", "22", "23", "428C9", "44", "54", "P0001")
+"""Classes and codes of SQLSTATE that are about rows: their values, constraints, sizes, values for a column that
+PostgreSQL computes, and what triggers raise.
 
 https://www.postgresql.org/docs/current/errcodes-appendix.html
 """

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from penstock.codec import exact_json
 from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
 from penstock.connect.record_transforms import java_numbers
@@ -32,6 +33,7 @@ from penstock.connect.sink.connect_data import (
     TimeOfDay,
     Timestamp,
     default_of,
+    type_name,
 )
 from penstock.connect.transforms.conversions import (
     DATE,
@@ -44,6 +46,7 @@ from penstock.connect.transforms.conversions import (
 )
 
 DECIMAL = f"{DATA}Decimal"
+NANOS_IN_A_MILLISECOND = 1_000_000
 _CLOCK, _DATE, _MOMENT = map(DateFormat, ("HH:mm:ss.SSS'Z'", "yyyy-MM-dd", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"))
 
 # Cast.
@@ -104,6 +107,8 @@ def _cast(value: Any, kind: str, schema: Schema | None = None) -> Any:
         return None
     if not isinstance(value, bool | int | float | Decimal | str | bytes):
         raise NoValue(f"only primitive values can be cast, not {'objects' if isinstance(value, dict) else 'arrays'}")
+    if schema is None and isinstance(value, Decimal):
+        value = exact_json.as_double(value)  # a number without a schema is a double in Kafka
     if kind == "string":
         return _text(value, schema)
     if isinstance(value, bytes):
@@ -133,8 +138,9 @@ def _iso(millis: int) -> str:
     return (_MOMENT if millis % DAY else _DATE).format(millis)
 
 
-def _millis(value: int) -> int:
-    return value * DAY if isinstance(value, Date) else int(value)
+def _millis(value: Date | TimeOfDay | Timestamp) -> int:
+    """Milliseconds of a time in any unit, cut as Kafka's classes of times have them."""
+    return value * DAY if isinstance(value, Date) else int(value) * value.nanos // NANOS_IN_A_MILLISECOND
 
 
 # TimestampConverter.
@@ -200,7 +206,7 @@ def _converter(values: Values) -> Callable[[Any], Any]:
             if form is None:
                 raise NoValue("a text is read as a time only with `format`")
             return form.parse(value)
-        raise NoValue(f"a value of type {type(value).__name__} is no time")
+        raise NoValue(f"a value of type {type_name(value)} is no time")
 
     made: dict[str, Callable[[int], Any]] = {
         "string": lambda at: form.format(at) if form else "",

@@ -35,6 +35,7 @@ from penstock.connect.sink.connect_data import (
     Part,
     TimeOfDay,
     Timestamp,
+    type_name,
 )
 from penstock.connect.transforms.conversions import TIMESTAMP
 from penstock.connect.transforms.struct_fields import named, path_steps, renames
@@ -151,7 +152,7 @@ def _instead(value: Any, kind: str, replacement: str) -> Any:
     if isinstance(value, Decimal):
         return java_numbers.parsed_decimal(replacement)
     if isinstance(value, bool | Date | TimeOfDay | Timestamp) or not isinstance(value, int | float):
-        raise NoValue(f"a value of type {type(value).__name__} cannot be masked with a replacement")
+        raise NoValue(f"a value of type {type_name(value)} cannot be masked with a replacement")
     number = java_numbers.parsed_decimal(replacement)
     if isinstance(value, float):
         return java_numbers.single(number) if kind == "float" else java_numbers.double(number)

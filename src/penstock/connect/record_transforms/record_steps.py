@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, default_of
+from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, default_of, type_name
 
 Values = Mapping[str, Any]
 """The values of a class's options, by name without a prefix."""
@@ -101,7 +101,7 @@ def fields_of(schema: Schema) -> Fields:
 def object_of(value: Any) -> dict[str, Any]:
     """The object or the struct that a value is; raises NoValue."""
     if not isinstance(value, dict):
-        raise NoValue(f"it must be an object or a struct, and is {'null' if value is None else type(value).__name__}")
+        raise NoValue(f"it must be an object or a struct, and is {type_name(value)}")
     return value
 
 

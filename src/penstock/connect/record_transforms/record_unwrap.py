@@ -21,7 +21,7 @@ from penstock.connect.record_transforms.record_steps import (
     is_optional,
     struct_schema,
 )
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part
+from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part, type_name
 from penstock.connect.transforms.unwrap import DELETED, Reference, UnwrapSettings, settings
 
 Path = tuple[str, ...]
@@ -169,7 +169,7 @@ def _of_keys(keys: Sequence[Part], name: str, wanted: Schema) -> Any:
 def _routed(record: ConnectRecord, row: Any, column: str) -> ConnectRecord:
     topic = row.get(column) if isinstance(row, dict) else None
     if topic is not None and not isinstance(topic, str):
-        raise NoValue(f"its column {column}, to choose a topic by, is of type {type(topic).__name__}")
+        raise NoValue(f"its column {column}, to choose a topic by, is of type {type_name(topic)}")
     return routed(record, topic) if topic and topic.strip() else record
 
 

@@ -1,7 +1,7 @@
 """Reads Avro in Confluent's wire format as Kafka Connect's AvroConverter does: schemas of the registry, and values.
 
-Besides the converter's own types, times of day and timestamps in microseconds or nanoseconds are read as such, not as
-numbers, and a union of several types as the value that it has.
+Besides the converter's own types, times of day and timestamps in microseconds or nanoseconds are read as Debezium's
+types of such times, which have all their digits, and a union of several types as the value that it has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from penstock.codec.avro_value import PER_SECOND, PRIMITIVES, AvroReader, AvroSchema, NotAvro
+from penstock.codec.avro_value import PRIMITIVES, AvroReader, AvroSchema, NotAvro
 from penstock.codec.connect_schema import Schema
 from penstock.codec.registry import Registry, RegistryUnavailable
 from penstock.connect.sink.connect_data import (
@@ -24,6 +24,7 @@ from penstock.connect.sink.connect_data import (
     Timestamp,
     decimal_of,
 )
+from penstock.connect.sink.semantic_types import TIME, MicroTime, MicroTimestamp, NanoTime, NanoTimestamp
 from penstock.errors import PenstockError
 
 HEAD = 5
@@ -118,8 +119,7 @@ class _Schemas:
         if kind == "map":
             values = self.of(about["values"], optional=False, depth=depth)
             return None if values is None else {"type": "map", "keys": {"type": "string"}, "values": values}
-        logical = _logical_name(about)
-        name = f"{DATA}{logical}" if logical else about.get("connect.name")
+        name = _logical_name(about) or about.get("connect.name")
         return {"type": about.get("connect.type") or _TYPES[kind], **({"name": name} if name else {})}
 
     def _struct(self, about: dict[str, Any], depth: int) -> Schema:
@@ -130,20 +130,27 @@ class _Schemas:
 
 
 def _logical_name(about: dict[str, Any]) -> str:
-    """Connect's logical type; "" if it has none."""
-    logical = about.get("logicalType")
-    if logical == "decimal":
-        return "Decimal"
-    if logical == "date":
-        return "Date"
-    kind, unit = _time_of(logical)
-    return "" if not unit else "Time" if kind == "time" else "Timestamp"
+    """The name of the logical type; "" if it has none."""
+    logical = str(about.get("logicalType"))
+    return _NAMES.get(logical, "") or (_TIMES[logical][0] if logical in _TIMES else "")
 
 
-def _time_of(logical: Any) -> tuple[str, int]:
-    """What kind of time a logical type is, and its parts of a second; 0 for others."""
-    name, _, unit = str(logical).rpartition("-")
-    return name, PER_SECOND.get(unit, 0) if name in ("time", "timestamp", "local-timestamp") else 0
+_NAMES = {"decimal": f"{DATA}Decimal", "date": f"{DATA}Date"}
+_TIMES: dict[str, tuple[str, type[int]]] = {
+    "time-millis": (f"{DATA}Time", TimeOfDay),
+    "time-micros": (f"{TIME}MicroTime", MicroTime),
+    "time-nanos": (f"{TIME}NanoTime", NanoTime),
+    **{
+        f"{name}-{unit}": found
+        for name in ("timestamp", "local-timestamp")
+        for unit, found in {
+            "millis": (f"{DATA}Timestamp", Timestamp),
+            "micros": (f"{TIME}MicroTimestamp", MicroTimestamp),
+            "nanos": (f"{TIME}NanoTimestamp", NanoTimestamp),
+        }.items()
+    },
+}
+"""By Avro's logical type, the name in the schema and the class of its values."""
 
 
 class ConnectReader(AvroReader):
@@ -161,10 +168,9 @@ class ConnectReader(AvroReader):
             return _decimal(schema, value)
         if logical == "date":
             return Date(value)
-        kind, parts = _time_of(logical)
-        if not parts or not isinstance(value, int):
-            return value
-        return (TimeOfDay if kind == "time" else Timestamp)(value * 1000 // parts)
+        if logical in _TIMES and isinstance(value, int):
+            return _TIMES[logical][1](value)
+        return value
 
 
 def _decimal(schema: dict[str, Any], value: bytes) -> Decimal:

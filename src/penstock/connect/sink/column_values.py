@@ -1,16 +1,14 @@
 """Converts the values of Connect's records to cells of CQL columns.
 
-A value is taken if the column can hold it without loss, else it is refused: no number wraps or is cut. Doubles may be
-rounded to a float, as JSON has no floats. Text is read in the notations of CQL and ISO 8601, or as JSON for collections
-and user types.
+A value is taken if the column can hold it without loss, else it is refused: no number wraps, is cut or loses digits, by
+the rule of `column_numbers`. Text is read in the notations of CQL and ISO 8601, or as JSON for collections and user
+types.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
-import math
 import re
 import struct
 from collections.abc import Callable
@@ -19,7 +17,20 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp
+from penstock.codec import exact_json
+from penstock.connect.sink.column_numbers import (
+    DOUBLE,
+    FLOAT,
+    MOST_DIGITS,
+    NOT_FINITE,
+    LostDigits,
+    binary,
+    exact,
+    is_finite,
+    number_of,
+    whole,
+)
+from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp, type_name
 from penstock.connect.sink.semantic_types import Bits, Counted, Duration, EnumSet, Geometry, TimestampText, Year
 from penstock.database.columns import DATE_EPOCH
 from penstock.database.encode_cells import (
@@ -34,7 +45,7 @@ from penstock.schema import FIXED_WIDTHS, CqlType
 
 SHOWN = 80
 """Characters of a value in a message."""
-MOST_DIGITS = 4000
+NUMBERS = (int, float, Decimal)
 WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "counter": 8}
 EPOCH = date(1970, 1, 1)
 NANOS_PER_MILLI, MILLIS_PER_DAY = 1_000_000, 86_400_000
@@ -58,13 +69,15 @@ def cell(kind: CqlType, value: Any) -> bytes | None:
         return _ENCODERS[kind.name](kind, value)
     except Unfit:
         raise
+    except LostDigits as error:
+        raise _unfit(kind, value, str(error)) from None
     except (ValueError, OverflowError, InvalidOperation, struct.error, RecursionError):
         raise _unfit(kind, value) from None
 
 
 def _unfit(kind: CqlType, value: Any, why: str = "") -> Unfit:
     shown = value.hex() if isinstance(value, bytes) else str(value)
-    return Unfit(f"{shown[:SHOWN]!r} ({type(value).__name__}) is no {kind}{why and ', '}{why}")
+    return Unfit(f"{shown[:SHOWN]!r} ({type_name(value)}) is no {kind}{why and ', '}{why}")
 
 
 def _numeric(encode: Encoder) -> Encoder:
@@ -80,19 +93,11 @@ def _numeric(encode: Encoder) -> Encoder:
 
 def _whole(kind: CqlType, value: Any) -> int:
     """The integer that a value is."""
-    if type(value) is int:
-        return value
     if type(value) is str and len(value) <= MOST_DIGITS and re.fullmatch(r"[+-]?[0-9]+", value):
         return int(value)
-    if type(value) in (float, Decimal) and math.isfinite(value) and abs(_exponent(value)) < MOST_DIGITS:
-        number = int(value)
-        if number == value:
-            return number
+    if type(value) in NUMBERS:
+        return whole(value)
     raise _unfit(kind, value)
-
-
-def _exponent(value: float | Decimal) -> int:
-    return value.adjusted() if isinstance(value, Decimal) else 0
 
 
 def _integer(kind: CqlType, value: Any) -> bytes:
@@ -109,28 +114,25 @@ def _varint(kind: CqlType, value: Any) -> bytes:
     return varint_bytes(str(_whole(kind, value)))
 
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-
-
 def _decimal(kind: CqlType, value: Any) -> bytes:
-    if type(value) is str and _NUMBER.fullmatch(value):
-        return decimal_bytes(value)
-    if type(value) is int or (type(value) in (float, Decimal) and math.isfinite(value)):
-        # The shortest digits of a double, as Java's BigDecimal.valueOf has them.
-        return decimal_bytes(str(value))
+    number: Any = number_of(value) if type(value) is str else value
+    if type(number) in NUMBERS and is_finite(number):
+        return decimal_bytes(str(exact(number)))
     raise _unfit(kind, value)
 
 
-def _real(kind: CqlType, value: Any) -> float:
-    if type(value) is float:
-        return value
-    if type(value) is str and (_NUMBER.fullmatch(value) or value in ("NaN", "Infinity", "-Infinity")):
-        return float(value)
-    if type(value) is int and int(float(value)) != value:
-        raise _unfit(kind, value, "which would round it")
-    if type(value) in (int, Decimal):
-        return float(value)
-    raise _unfit(kind, value)
+def _real(bits: int, form: str) -> Encoder:
+    pack = struct.Struct(form).pack
+
+    def encode(kind: CqlType, value: Any) -> bytes:
+        number = value
+        if type(value) is str:
+            number = float(value) if value in NOT_FINITE else number_of(value)
+        if type(number) not in NUMBERS:
+            raise _unfit(kind, value)
+        return pack(binary(number, bits))
+
+    return encode
 
 
 def _boolean(kind: CqlType, value: Any) -> bytes:
@@ -364,7 +366,7 @@ def _time(kind: CqlType, value: Any) -> bytes:
 def _json(kind: CqlType, value: Any, *wanted: type) -> Any:
     """A value of these types; text is JSON of one."""
     if type(value) is str:
-        value = json.loads(value)
+        value = exact_json.loads(value)
     if type(value) is EnumSet:
         value = value.split(",") if value else []
     if not isinstance(value, wanted):
@@ -430,8 +432,8 @@ _ENCODERS: dict[str, Encoder] = {
     **dict.fromkeys(("uuid", "timeuuid"), _uuid),
     "varint": _numeric(_varint),
     "decimal": _numeric(_decimal),
-    "double": _numeric(lambda kind, value: struct.pack(">d", _real(kind, value))),
-    "float": _numeric(lambda kind, value: struct.pack(">f", _real(kind, value))),
+    "double": _numeric(_real(DOUBLE, ">d")),
+    "float": _numeric(_real(FLOAT, ">f")),
     "boolean": _boolean,
     "blob": _blob,
     "inet": _inet,

@@ -2,22 +2,24 @@
 
 A schema is an object as JsonConverter writes it (`codec.connect_schema`), or None. Values are bool, int, float, str,
 bytes, `Decimal`, a list of an array's elements, a dict of a map's entries or a struct's fields, or one of the classes
-here. A 32-bit float is the double with the same value.
+here. A 32-bit float is the double with the same value; a number without a schema that a double does not have as it is
+written is a `Decimal`.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
+import math
 import struct
 from collections.abc import Callable, Hashable
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
+from msgspec.json import Decoder
 
+from penstock.codec import exact_json
 from penstock.codec.connect_schema import Schema
 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -39,6 +41,27 @@ class Timestamp(int):
     """A count of `nanos` nanoseconds since 1970: milliseconds."""
 
     nanos: ClassVar[int] = 1_000_000
+
+
+def type_name(value: Any) -> str:
+    """What a value is, in the words of Kafka Connect."""
+    return next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), type(value).__name__)
+
+
+_TYPE_NAMES = (
+    (type(None), "null"),
+    (bool, "boolean"),
+    (Date, "date"),
+    (TimeOfDay, "time of day"),
+    (Timestamp, "timestamp"),
+    (int, "integer"),
+    (float, "double"),
+    (Decimal, "decimal"),
+    (str, "string"),
+    (bytes, "bytes"),
+    (list, "array"),
+    (dict, "struct or map"),
+)
 
 
 class NoValue(ValueError):
@@ -101,23 +124,22 @@ def _enveloped(found: Any) -> Part:
         )
     if found["schema"] is None:
         return Part(None, found["payload"])
-    text = json.dumps(found["schema"])
+    text = exact_json.dumps(found["schema"])
     return Part(*_with_schema(text, found["payload"]))
+
+
+_decode = Decoder(float_hook=exact_json.number).decode
 
 
 def _parsed(data: bytes) -> Any:
     try:
-        return msgspec.json.decode(data)
+        return _decode(data)
     except (ValueError, RecursionError):
-        pass  # Python's reader takes more, such as numbers of 20 digits, and says where the text is wrong.
+        pass  # Python's reader takes more, such as integers of 100 digits, and says where the text is wrong.
     try:
-        return json.loads(data, parse_constant=_no_constant)
+        return exact_json.loads(data)
     except (ValueError, RecursionError) as error:
         raise NoValue(f"it is not JSON: {error}") from None
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"JSON has no {text}")
 
 
 _SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
@@ -130,7 +152,7 @@ def _after_known_schema(data: bytes) -> Part | None:
         return None
     try:
         # A value alone: with more fields behind it, it is not JSON.
-        payload = msgspec.json.decode(data[end + len(_PAYLOAD) : -1])
+        payload = _decode(data[end + len(_PAYLOAD) : -1])
     except (ValueError, RecursionError):
         return None
     schema, read = known
@@ -142,7 +164,7 @@ def _schema_before(head: bytes) -> tuple[Schema, Reader] | None:
     """The schema that a record begins with, and what reads its values; None if the whole record must be read."""
     try:
         schema = _parsed(head.removeprefix(_SCHEMA)) if head.startswith(_SCHEMA) else None
-        return None if schema is None else _compiled(json.dumps(schema))
+        return None if schema is None else _compiled(exact_json.dumps(schema))
     except NoValue:
         return None
 
@@ -154,7 +176,7 @@ def _with_schema(text: str, payload: Any) -> tuple[Schema, Any]:
 
 @lru_cache(maxsize=1000)
 def _compiled(text: str) -> tuple[Schema, Reader]:
-    schema = json.loads(text)
+    schema = exact_json.loads(text)
     return schema, _reader(schema, 0)
 
 
@@ -221,7 +243,7 @@ def _of_type(schema: Schema, depth: int) -> Reader:
 
 def _as(wanted: type, value: Any, kind: str) -> Any:
     if type(value) is not wanted:
-        raise NoValue(f"{json.dumps(value)[:80]} is no {kind}")
+        raise NoValue(f"{_shown(value)} is no {kind}")
     return value
 
 
@@ -237,15 +259,22 @@ def _integer(kind: str) -> Reader:
     return read
 
 
+def _shown(value: Any) -> str:
+    return exact_json.dumps(value, other=str)[:80]
+
+
 def _double(value: Any) -> float:
     if type(value) is str and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
-    if type(value) not in (int, float):
-        raise NoValue(f"{json.dumps(value)[:80]} is no number")
+    if type(value) not in (int, float, Decimal):
+        raise NoValue(f"{_shown(value)} is no number")
     try:
-        return float(value)
+        found = float(value)
     except OverflowError:
-        raise NoValue(f"{str(value)[:80]} is no double") from None
+        found = math.inf
+    if math.isinf(found):
+        raise NoValue(f"{_shown(value)} is no double")
+    return found
 
 
 def _float(value: Any) -> float:
@@ -260,7 +289,7 @@ def _bytes(value: Any) -> bytes:
     try:
         return base64.b64decode(_as(str, value, "base64 text"), validate=True)
     except (binascii.Error, ValueError):
-        raise NoValue(f"{str(value)[:80]!r} is not base64") from None
+        raise NoValue(f"{_shown(value)} is not base64") from None
 
 
 _SCALARS: dict[str, Reader] = {
@@ -281,7 +310,7 @@ def _map(schema: Schema, depth: int) -> Reader:
         found = {}
         for pair in pairs:
             if not isinstance(pair, list | tuple) or len(pair) != 2:
-                raise NoValue(f"{json.dumps(pair)[:80]} is no pair of a key and a value")
+                raise NoValue(f"{_shown(pair)} is no pair of a key and a value")
             key = of_key(pair[0])
             if not isinstance(key, Hashable):
                 raise NoValue("a map has structs, arrays or maps as keys")
@@ -336,7 +365,9 @@ def _scale(schema: Schema) -> int:
 
 
 def _decimal(value: Any, scale: int) -> Decimal:
-    """Base64 of the unscaled number, or a number or its text (`decimal.format=NUMERIC`)."""
+    """Base64 of the unscaled number, or a number (`decimal.format=NUMERIC`), with its digits as they are written."""
+    if type(value) is Decimal:
+        return value
     if type(value) in (int, float):
         return Decimal(str(value))
     return decimal_of(_bytes(value), scale)

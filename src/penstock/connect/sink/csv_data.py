@@ -13,13 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.codec import exact_json
 from penstock.codec.connect_schema import Schema
 from penstock.connect.definition import REQUIRED, Property
 from penstock.connect.record_transforms import java_numbers
+from penstock.connect.sink.column_numbers import DOUBLE, FLOAT, binary
 from penstock.connect.sink.connect_data import INTEGERS, NOTHING, NoValue, Part
 
 CLASS = "io.penstock.connect.CsvConverter"
 TYPES = ("string", "boolean", *INTEGERS, "float", "double")
+_DIGITS = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 _COLUMN = re.compile(r"(.+?)(?::([a-z0-9]+))?")
 # Records are as large as Kafka lets them be; the limit is for files of which nothing is known.
 csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
@@ -114,7 +117,7 @@ class CsvBytes:
             return None
         try:
             return text if kind == "string" else _READERS[kind](text)
-        except NoValue:
+        except ValueError:
             raise NoValue(f"its column {name} is {text[:80]!r}, which is no {kind}") from None
 
 
@@ -124,6 +127,14 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _real(bits: int) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = java_numbers.parsed_double(text)
+        return binary(exact_json.decimal(text) if _DIGITS.fullmatch(text) else value, bits)
+
+    return read
+
+
 def _integer(kind: str) -> Callable[[str], int]:
     return lambda text: java_numbers.parsed_integer(text, kind)
 
@@ -131,6 +142,6 @@ def _integer(kind: str) -> Callable[[str], int]:
 _READERS: dict[str, Callable[[str], Any]] = {
     "boolean": _boolean,
     **{kind: _integer(kind) for kind in INTEGERS},
-    "float": lambda text: java_numbers.single(java_numbers.parsed_double(text)),
-    "double": java_numbers.parsed_double,
+    "float": _real(FLOAT),
+    "double": _real(DOUBLE),
 }

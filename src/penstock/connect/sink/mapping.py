@@ -53,6 +53,10 @@ class Source:
             return None
         return self._inside(part.value)
 
+    def is_missing(self, record: ConnectRecord) -> bool:
+        """Whether it is a header that the record does not have: then a column stays as it is."""
+        return self.side == "header" and all(name != self.path[0] for name, _ in record.headers)
+
     def is_typed(self, record: ConnectRecord) -> bool:
         """Whether the value has a schema."""
         return self.side in ("key", "value") and getattr(record, self.side).schema is not None

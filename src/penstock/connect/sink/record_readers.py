@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
+from penstock.codec import exact_json
 from penstock.connect.sink.avro_data import HEAD, schema_id
 from penstock.connect.sink.connect_data import NOTHING, NoValue, Part, of_json
 
@@ -76,7 +76,7 @@ class SimpleHeader:
             return Part(None, data)
         if text[:1] in ("{", "["):
             try:
-                return Part(None, json.loads(text))
+                return Part(None, exact_json.loads(text))
             except (ValueError, RecursionError):
                 pass
         return Part(None, text)

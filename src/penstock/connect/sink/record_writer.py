@@ -8,17 +8,20 @@ microsecond later; a record that is read twice is written once.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from cassandra import InvalidRequest
 from cassandra.query import UNSET_VALUE
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.sink.column_values import Unfit, cell
-from penstock.connect.sink.connect_data import ConnectRecord, Part
+from penstock.connect.sink.column_numbers import exact
+from penstock.connect.sink.column_values import NUMBERS, SHOWN, Unfit, cell
+from penstock.connect.sink.connect_data import ConnectRecord, Part, Timestamp, type_name
 from penstock.connect.sink.destinations import Bad, BadRecord
 from penstock.connect.sink.mapping import TIMESTAMP, TTL, NoField, Source, columns
 from penstock.connect.sink.sink_properties import Route, SinkSettings
@@ -47,8 +50,13 @@ MOST_TEXTS = 50
 """Statements prepared for one table; records with other columns use one with all of its columns."""
 MOST_FITS = 1000
 """Sets of fields for which it is kept how they fit their tables."""
+MICROS = 1_000_000
 TOGETHER = 1000
 """Records that are converted before they are sent: the database writes while the next ones are converted."""
+UNCERTAIN = (
+    "the database may have executed its statement, or not, and executed twice it could change the row twice: it is not "
+    "sent again. Compare the row with this record"
+)
 Cells = dict[str, bytes | None]
 
 
@@ -65,6 +73,10 @@ class Write(NamedTuple):
     """Reads these lists."""
     without: Callable[[set[str]], Statement] | None = None
     """The statement without some of them."""
+    once: bool = False
+    """Whether it must not be executed twice."""
+    micros: int | None = None
+    """The write time of a statement that is not made here, in microseconds since 1970."""
 
 
 class Fit(NamedTuple):
@@ -108,6 +120,8 @@ class RecordWriter:
     _fits: dict[tuple[Any, ...], Fit] = field(default_factory=dict)
     _texts: dict[str, dict[tuple[str, ...], str]] = field(default_factory=dict)
     _queries: dict[str, list[tuple[str, CqlType]]] = field(default_factory=dict)
+    _once: dict[str, bool] = field(default_factory=dict)
+    _now: int = 0
 
     def __post_init__(self) -> None:
         self.tables = SinkTables(self.settings, self.limits)
@@ -146,7 +160,7 @@ class RecordWriter:
         access = self._access(route)
         writes = self._without_known_lists(access, route, writes) if self.again else writes
         if route.query or any("USING TIMESTAMP" not in one.statement[0] for one in writes):
-            return [Request((one.statement,), one.partition) for one in writes]
+            return [Request((one.statement,), one.partition, one.once, one.micros) for one in writes]
         return together(access, route.keyspace, [(one.partition, [one.statement]) for one in writes], self.limits)
 
     def _without_known_lists(self, access: Access, route: Route, writes: Sequence[Write]) -> list[Write]:
@@ -229,6 +243,7 @@ class RecordWriter:
                 return None  # without a table there is no row to delete
             raise UnlikeTable(f"there is no table {route.name}")
         keys = [*table.partition_key, *table.clustering_key]
+        given = {}
         if route.mapping:
             of_key = {column.name for column in keys}
             if any(source.side == "now" and name in of_key for name, source in columns(route.mapping)):
@@ -237,10 +252,8 @@ class RecordWriter:
             given = {
                 name: source.of(record)
                 for name, source in columns(route.mapping)
-                if source.side in ("key", "header") or has_value
+                if (source.side in ("key", "header") or has_value) and not source.is_missing(record)
             }
-        else:
-            given = dict(record.key.value)
         names = _names(table, given)
         kinds = {column.name: column.type for column in keys}
         cells = {
@@ -316,10 +329,9 @@ class RecordWriter:
     ) -> list[bytes]:
         """The cells of the primary key's columns; those that are not among `cells` are taken from the record's key."""
         found = []
+        if any(column.name not in cells for column in columns):
+            cells |= self._cells_of_key(table, columns, record, route, cells)
         for column in columns:
-            if column.name not in cells and isinstance(record.key.value, dict) and column.name in record.key.value:
-                value = record.key.value[column.name]
-                cells[column.name] = _cell(column.type, value, column.name, record, route)
             value = cells.get(column.name)
             if value is None:
                 raise BadRecord(f"it has no value for {column.name} of the primary key of {table.full_name}")
@@ -329,6 +341,18 @@ class RecordWriter:
         if len(table.partition_key) == 1 and not found[0]:
             raise BadRecord(f"{table.partition_key[0].name}, the partition key, is empty")
         return found
+
+    def _cells_of_key(
+        self, table: CqlTable, columns: Sequence[Column], record: ConnectRecord, route: Route, known: Cells
+    ) -> Cells:
+        """The cells of the primary key's columns that are in the record's key, without those that are known."""
+        given = record.key.value if isinstance(record.key.value, dict) else {}
+        kinds = {column.name: column.type for column in columns if column.name not in known}
+        return {
+            column: _cell(kinds[column], given[name], column, record, route)
+            for name, column in _names(table, given).items()
+            if column in kinds
+        }
 
     def _partition(self, table: CqlTable, key: Sequence[bytes]) -> bytes:
         return partition_key(key[: len(table.partition_key)])
@@ -359,7 +383,7 @@ class RecordWriter:
         sets = ", ".join(f"{quoted(name)} = {quoted(name)} + ?" for name in added)
         values = [*(cells[name] for name in added), *key]
         statement = f"UPDATE {base_name(table)} SET {sets} WHERE {_of_row(table)}", values
-        return Write(record, route, self._partition(table, key), statement)
+        return Write(record, route, self._partition(table, key), statement, once=True)
 
     # Times.
 
@@ -396,14 +420,33 @@ class RecordWriter:
         assert route.mapping, "checked with the configuration"
         if self._was_written(record, (route.name, *record.place)):
             return None
-        values = {name: source.of(record) for name, source in columns(route.mapping)}
+        values = _mapped(record, route)
         bound = []
         for name, kind in self._markers(route):
-            if name not in values:
+            if name not in route.mapping:
                 raise BadRecord(f"the query has the marker :{name}, which is not mapped")
+            if name not in values:
+                bound.append(UNSET_VALUE)
+                continue
             found = _cell(kind, values[name], name, record, route)
             bound.append(UNSET_VALUE if found is None and route.null_to_unset else found)
-        return Write(record, route, b"", (route.query, bound))
+        once, micros = self._must_be_once(route), self._statement_time(record, route)
+        return Write(record, route, b"", (route.query, bound), once=once, micros=micros)
+
+    def _statement_time(self, record: ConnectRecord, route: Route) -> int:
+        """The write time of an own statement: the given one, or now, and it stays when the statement is sent again.
+
+        Else an older statement that is sent again would win over a newer one.
+        """
+        if (given := _given_time(record, route)) is not None:
+            return given
+        self._now = max(self._now + 1, time.time_ns() // 1000)
+        return self._now
+
+    def _must_be_once(self, route: Route) -> bool:
+        if route.query not in self._once:
+            self._once[route.query] = not is_repeatable(route.query, dict(self._markers(route)))
+        return self._once[route.query]
 
     def _markers(self, route: Route) -> list[tuple[str, CqlType]]:
         if route.query not in self._queries:
@@ -441,7 +484,14 @@ class RouteWrites:
         self._sending.add(requests)
 
     def refused(self) -> list[Bad]:
-        """Wait until the writes are done; returns the records that the database refuses."""
+        """Wait until the writes are done; returns the records that the database refuses, or may have written."""
+        refused = self._finished()
+        return refused + [
+            Bad(self._writes[number].record, f"{UNCERTAIN}: {type(error).__name__}: {error}")
+            for number, error in self._sending.uncertain().items()
+        ]
+
+    def _finished(self) -> list[Bad]:
         try:
             self._sending.finish()
         except RefusedValue as error:
@@ -462,6 +512,22 @@ class RouteWrites:
         return part.refused()
 
 
+_WORDS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$\$.*?\$\$""", re.DOTALL)
+"""Constants and names in quotes."""
+_NOT_REPEATABLE = re.compile(r"\bIF\b|\b(?:now|uuid|current\w+)\s*\(", re.IGNORECASE)
+_ARITHMETIC = re.compile(r"[+-]\s*:?(\w*)")
+
+
+def is_repeatable(query: str, markers: Mapping[str, CqlType]) -> bool:
+    """Whether a statement can be executed twice at the same write time without another result.
+
+    Counters and lists grow each time, sets and maps do not; conditions and the current time may have changed.
+    """
+    text = _WORDS.sub(" ", query)
+    added = [markers.get(name) for name in _ARITHMETIC.findall(text)]
+    return not _NOT_REPEATABLE.search(text) and all(kind and kind.name in ("set", "map") for kind in added)
+
+
 def _is_repeated(last: Written, place: tuple[str, int, int]) -> bool:
     """Whether the record at this place, or a later one of its partition, was the last to be written to a row."""
     return last.place[:2] == place[:2] and last.place >= place
@@ -479,7 +545,7 @@ def _of_row(table: CqlTable) -> str:
 
 def _require_object(part: Part, side: str) -> None:
     if not isinstance(part.value, dict):
-        raise BadRecord(f"its {side} must be a struct or a map, and is {type(part.value).__name__}")
+        raise BadRecord(f"its {side} must be a struct or a map, and is {type_name(part.value)}")
 
 
 def _unmapped(record: ConnectRecord) -> Mapping[str, Any]:
@@ -494,7 +560,7 @@ def _unmapped(record: ConnectRecord) -> Mapping[str, Any]:
 
 def _mapped(record: ConnectRecord, route: Route) -> Mapping[str, Any]:
     assert route.mapping
-    return {name: source.of(record) for name, source in columns(route.mapping)}
+    return {name: source.of(record) for name, source in columns(route.mapping) if not source.is_missing(record)}
 
 
 def _schemas_of(record: ConnectRecord, route: Route, values: Mapping[str, Any]) -> dict[str, Schema | None]:
@@ -528,6 +594,8 @@ def _names(table: CqlTable, values: Mapping[str, Any]) -> dict[str, str]:
         if name in known:
             found[name] = name
             continue
+        if type(name) is not str:
+            continue  # a key of a map
         alike = [one for one in known if one.lower() == name.lower() and one not in values]
         if len(alike) == 1:
             found[name] = alike[0]
@@ -559,19 +627,19 @@ def _cell(kind: CqlType, value: Any, column: str, record: ConnectRecord, route: 
         raise BadRecord(f"column {column}: {error}") from None
 
 
-def _number(value: Any, what: str, unit: float) -> float:
-    if type(value) not in (int, float) or not abs(value) < 1 << 63:
-        raise BadRecord(f"{what} is {str(value)[:80]!r}, which is no number")
-    return float(value) if unit != 1 and isinstance(value, float) else value
+def _number(value: Any, what: str) -> Decimal:
+    if type(value) not in NUMBERS or not abs(value) < 1 << 63:
+        raise BadRecord(f"{what} is {str(value)[:SHOWN]!r} ({type_name(value)}), which is not a number of 64 bits")
+    return exact(value)
 
 
 def _ttl(record: ConnectRecord, route: Route) -> bytes | None:
     """The record's time to live, the route's, or none."""
     source = (route.mapping or {}).get(TTL)
-    value = None if source is None else source.of(record)
+    value = None if source is None or source.is_missing(record) else source.of(record)
     if value is None:
         return None if route.ttl is None else route.ttl.to_bytes(4, "big")
-    seconds = math.ceil(_number(value, TTL, route.ttl_unit) * route.ttl_unit)
+    seconds = math.ceil(_number(value, TTL) * route.ttl_unit)
     if route.endless_ttl:
         seconds = max(seconds, 0)
     if not 0 <= seconds <= MAX_TTL:
@@ -580,13 +648,17 @@ def _ttl(record: ConnectRecord, route: Route) -> bytes | None:
 
 
 def _given_time(record: ConnectRecord, route: Route) -> int | None:
-    """The write time that the mapping names, in microseconds."""
+    """The write time that the mapping names, in microseconds: a time as it is, a number in the route's unit."""
     source = (route.mapping or {}).get(TIMESTAMP)
-    value = None if source is None or record.value.value is None else source.of(record)
+    known = source is not None and record.value.value is not None and not source.is_missing(record)
+    value = source.of(record) if source and known else None
     if value is None:
         return None
-    number = _number(value, TIMESTAMP, route.time_unit)
-    micros = round(number * round(route.time_unit * 1e6)) if route.time_unit >= 1e-6 else int(number) // 1000
+    if isinstance(value, Timestamp):
+        micros = int(value) * value.nanos // 1000
+    else:
+        number = _number(value, TIMESTAMP) * route.time_unit * MICROS
+        micros = round(number) if route.time_unit * MICROS >= 1 else math.floor(number)
     if not -(1 << 63) < micros < 1 << 63:
-        raise BadRecord(f"{TIMESTAMP} is {number}, which is no time")
+        raise BadRecord(f"{TIMESTAMP} is {value}, which is not a write time of 64 bits")
     return micros

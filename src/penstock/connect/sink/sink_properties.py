@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -32,13 +33,13 @@ COMPILED = "Protobuf"
 """In the names of converters whose schemas are compiled."""
 CLASS_NAMES = (CLASS, "ScyllaDbSinkConnector", "ScyllaDbSink")
 UNITS = {
-    "NANOSECONDS": 1e-9,
-    "MICROSECONDS": 1e-6,
-    "MILLISECONDS": 1e-3,
-    "SECONDS": 1,
-    "MINUTES": 60,
-    "HOURS": 3600,
-    "DAYS": 86400,
+    "NANOSECONDS": Decimal("1e-9"),
+    "MICROSECONDS": Decimal("1e-6"),
+    "MILLISECONDS": Decimal("1e-3"),
+    "SECONDS": Decimal(1),
+    "MINUTES": Decimal(60),
+    "HOURS": Decimal(3600),
+    "DAYS": Decimal(86400),
 }
 """Java's units of time, in seconds."""
 TOPIC = re.compile(r"topic\.(.+)\.([^.]+)\.([^.]+)\.([A-Za-z]+)")
@@ -182,8 +183,8 @@ class Route:
     deletes: bool
     mapping: Mapping[str, Source] | None = None
     null_to_unset: bool = False
-    ttl_unit: float = 1
-    time_unit: float = 1e-6
+    ttl_unit: Decimal = UNITS["SECONDS"]
+    time_unit: Decimal = UNITS["MICROSECONDS"]
     query: str = ""
     prefix: str = ""
     """Of the names of its properties."""

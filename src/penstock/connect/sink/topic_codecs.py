@@ -6,7 +6,6 @@ pattern in a time zone, numbers as times in a unit, numbers with the separators 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from penstock.connect.sink.column_values import MOST_DIGITS, SHOWN, WIDTHS, Unfit
-from penstock.connect.sink.connect_data import Date, Timestamp
+from penstock.codec import exact_json
+from penstock.connect.sink.column_numbers import MOST_DIGITS
+from penstock.connect.sink.column_values import SHOWN, WIDTHS, Unfit
+from penstock.connect.sink.connect_data import Date, Timestamp, type_name
 from penstock.connect.sink.date_patterns import DatePattern, Moment, date_pattern, zone_of
 from penstock.schema import CqlType
 
@@ -73,13 +74,13 @@ class TopicCodec:
         try:
             return read(self, kind, value, typed) if read else value
         except (ValueError, OverflowError, RecursionError) as error:
-            raise Unfit(f"{str(value)[:SHOWN]!r} ({type(value).__name__}) is no {kind}: {error}") from None
+            raise Unfit(f"{str(value)[:SHOWN]!r} ({type_name(value)}) is no {kind}: {error}") from None
 
     def _parts(self, kind: CqlType, value: Any, typed: bool) -> Any:
         """The elements or fields; a value that has none is left to `cell`, which says so."""
         if type(value) is str:
             try:
-                value, typed = json.loads(value), False
+                value, typed = exact_json.loads(value), False
             except (ValueError, RecursionError):
                 return value
         if isinstance(value, list):
@@ -103,7 +104,7 @@ class TopicCodec:
         if type(value) is Decimal:
             return str(value)
         if type(value) in (bool, int, float, dict, list):
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_not_json)
+            return exact_json.dumps(value, compact=True)
         return value
 
     def _boolean(self, kind: CqlType, value: Any, typed: bool) -> Any:
@@ -175,10 +176,6 @@ class TopicCodec:
 
     def _pattern(self, text: str) -> DatePattern:
         return date_pattern(text, names=is_english(self.locale))
-
-
-def _not_json(value: Any) -> Any:
-    raise ValueError(f"JSON has no {type(value).__name__}")
 
 
 _READERS: dict[str, Callable[[TopicCodec, CqlType, Any, bool], Any]] = {

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.codec.connect_schema import Schema, spark_type
 from penstock.codec.problem import HEADERS
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part
+from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part, type_name
 from penstock.connect.sink.record_readers import HEADER
 from penstock.connect.transforms.python_classes import Apply, PythonClass
 from penstock.connect.transforms.state import State, Step, topic_column
@@ -177,7 +177,7 @@ def _stored(schema: Schema, value: Any) -> Any:
     if value is None or kind is None:
         return value
     if not isinstance(value, kind):
-        raise NoValue(f"its {schema['type']} is {type(value).__name__}")
+        raise NoValue(f"its {schema['type']} is {type_name(value)}")
     if schema["type"] == "array":
         return [_stored(schema["items"], one) for one in value]
     if schema["type"] == "map":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections import Counter
@@ -21,6 +20,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from penstock import __version__
+from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.serve.hosts import Asgi, Message, Receive, Send
 from penstock.watch.console import console_routes, page_security
@@ -49,10 +49,9 @@ class SafeJSONResponse(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         try:
-            text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            return text.encode()
+            return exact_json.dumps(content, compact=True).encode()
         except ValueError:
-            return json.dumps(_finite(content), separators=(",", ":")).encode()
+            return exact_json.dumps(_finite(content), compact=True, ascii=True).encode()
 
 
 def _finite(value: Any) -> Any:

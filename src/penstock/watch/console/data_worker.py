@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
+from penstock.codec import exact_json
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
@@ -180,7 +181,7 @@ class DataWorker:
                 line = await process.stdout.readline()
             if not line:
                 return
-            answer = json.loads(line)
+            answer = exact_json.loads(line, constants=True)
             if (answers := self._answers.get(answer["id"])) is not None:
                 answers.put_nowait(answer)
 

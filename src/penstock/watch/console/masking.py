@@ -7,11 +7,11 @@ that nothing can read.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from penstock.codec import exact_json
 from penstock.secret_settings import HIDDEN
 
 DEEPEST = 100
@@ -40,7 +40,7 @@ class Mask:
         if format == "hex":
             return HIDDEN
         try:
-            value = json.loads(text)
+            value = exact_json.loads(text)
         except (ValueError, RecursionError):
             return self._plain(text)
         if not isinstance(value, (dict, list)):
@@ -80,9 +80,9 @@ class Mask:
 
 def _json(value: Any) -> str:
     """JSON that can be encoded: a string of JSON may have half of a character."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = exact_json.dumps(value)
     try:
         text.encode()
     except UnicodeEncodeError:
-        return json.dumps(value)
+        return exact_json.dumps(value, ascii=True)
     return text

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from importlib import import_module
 from typing import Any
 
+from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.watch.console.data_worker import AHEAD, BEAT, LONGEST
 from penstock.watch.console.topic_list import CHECK_KAFKA
@@ -104,10 +105,17 @@ async def _beat(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(BEAT)
 
 
+def _text(message: dict[str, Any]) -> str:
+    try:
+        return exact_json.dumps(message)
+    except ValueError:  # a number that is not finite, which both ends read
+        return json.dumps(message, ensure_ascii=False)
+
+
 def line_of(message: dict[str, Any]) -> bytes:
     """The message as a line, or an error as one if it is longer than the console reads."""
     # Escapes would make three bytes of each byte of an emoji. JSON of a record may have half of one.
-    line = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    line = _text(message).encode("utf-8", "surrogatepass") + b"\n"
     if len(line) <= LONGEST:
         return line
     error = {

@@ -1,4 +1,5 @@
 // Requests to the console's server. A failure is an ApiError with what, where and what to do next.
+import { parsed } from "./exact_json.js";
 import { token } from "./token.js";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
@@ -27,7 +28,7 @@ async function answered(url, options) {
     const why = options.signal?.aborted ? `no answer within ${WAIT / 1000} s` : "no connection";
     throw new ApiError(`The console's server does not answer: ${why}`, { next: "check that `penstock console` runs" });
   }
-  const body = await answer.json().catch(() => null);
+  const body = await answer.text().then(parsed).catch(() => null);
   if (answer.ok && body !== null) return body;
   throw new ApiError(body?.error ?? `The server answered ${answer.status} ${answer.statusText}`, {
     where: body?.where,

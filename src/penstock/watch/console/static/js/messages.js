@@ -1,6 +1,7 @@
 // A list of messages of which only the seen rows are in the page, and one message whole beside it.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
+import { indented } from "./exact_json.js";
 import { bytes, many, time, zone } from "./format.js";
 import { Copy } from "./notices.js";
 
@@ -16,7 +17,7 @@ function pretty(value, format) {
   if (value === null || value === undefined) return "null";
   if (!["json", "avro", "protobuf"].includes(format) || value.length > 200_000) return value;
   try {
-    return JSON.stringify(JSON.parse(value), null, 2);
+    return indented(value);
   } catch {
     return value; // cut off, or not JSON
   }
