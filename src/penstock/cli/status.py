@@ -118,18 +118,18 @@ def _stopped(args: Namespace) -> list[Run]:
     # Imported here: they load Spark's types and the Kafka client.
     from penstock.cli.command_config import security
     from penstock.kafka.brokers import Brokers
+    from penstock.watch.console.kafka_clusters import KafkaClusters
     from penstock.watch.console.stopped_pipelines import StoppedPipelines
-    from penstock.watch.console.topic_list import TopicList
 
     async def found() -> list[Run]:
         protected = security(args)
         address = args.servers or _local_kafka(args.root)
-        topics = TopicList(lambda: Brokers(address, protected) if address else None)
-        stopped = StoppedPipelines(topics.ends)
+        kafkas = KafkaClusters(Brokers(address, protected) if address else None, None, list)
+        stopped = StoppedPipelines(kafkas.ends)
         try:
             await stopped.refresh([args.checkpoints])
         finally:
-            await topics.close()
+            await kafkas.close()
         if stopped.problem:
             raise PenstockError(stopped.problem, where=str(args.checkpoints))
         return stopped.found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from console_process import ConsoleProcess, console
+from console_process import ConsoleProcess, console, run_at
 from kafka_topics import messages, new_topic
 from pyspark.sql import SparkSession
 from waiting import PATIENCE, patience, until
@@ -449,3 +450,56 @@ def test_an_unreachable_kafka_is_reported(tmp_path: Path) -> None:
         for path in ("/api/topics", "/api/topics/t/records", "/api/dead-letters"):
             told = made.get(path, 503)
             assert "127.0.0.1:1" in told["error"] and told["next"]
+
+
+AWAY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def two(services: Services, tmp_path: Path) -> Iterator[tuple[ConsoleProcess, str]]:
+    """A console that finds two runs whose Kafkas have topics of the same names: the first one's Kafka is away."""
+    own, above = psutil.Process(), psutil.Process(os.getppid())
+    with ExitStack() as stack:
+        topic = stack.enter_context(new_topic(services.kafka, "letters-of-two", 1))
+        letters(services.kafka, topic, topic + "-to", [b"v"])
+        stack.enter_context(run_at(tmp_path / "runs", above, "away", AWAY, topic))
+        stack.enter_context(run_at(tmp_path / "runs", own, "here", services.kafka, topic))
+        yield stack.enter_context(console(tmp_path, "--allow-actions")), topic
+
+
+def test_each_of_two_kafkas_is_read_by_its_name(two: tuple[ConsoleProcess, str], services: Services) -> None:
+    made, topic = two
+    kafkas = {AWAY, services.kafka}
+    shown = made.get("/api/overview")
+    assert (set(shown["kafkas"]), shown["kafka"]) == (kafkas, None)
+    # Nobody chose one of them, so none is shown in the place of the other.
+    for path in ("/api/topics", f"/api/topics/{topic}/records", "/api/dead-letters", f"/api/dead-letters/{topic}"):
+        told = made.get(path, 400)
+        assert all(name in told["error"] for name in kafkas) and "kafka=" in told["next"]
+        assert AWAY in made.get(f"{path}?kafka={AWAY}", 503)["error"]
+        assert made.get(f"{path}?kafka={services.kafka}")
+    (found,) = [one for one in made.get(f"/api/topics?kafka={services.kafka}") if one["name"] == topic]
+    assert (found["records"], found["readers"]) == (1, ["here"])
+    assert "kafka:9092" in made.get("/api/topics?kafka=kafka:9092", 404)["error"]
+
+
+def test_letters_are_sent_again_only_in_their_own_kafka(two: tuple[ConsoleProcess, str], services: Services) -> None:
+    made, topic = two
+    assert "Kafkas are known" in made.post(f"/api/dead-letters/{topic}/send", {"all": True}, 400)["error"]
+    assert AWAY in made.post(f"/api/dead-letters/{topic}/send?kafka={AWAY}", {"all": True}, 503)["error"]
+    told = made.post(f"/api/dead-letters/{topic}/send?kafka={services.kafka}", {"all": True})
+    assert told["failed"][0]["why"] == f"there is no topic {topic}-to"
+
+
+def test_topics_of_one_name_on_two_kafkas_are_two_nodes(two: tuple[ConsoleProcess, str], services: Services) -> None:
+    made, topic = two
+    shown = made.get("/api/overview")
+    nodes = {node["id"]: node for node in shown["graph"]["nodes"]}
+    for name, servers in (("away", AWAY), ("here", services.kafka)):
+        (run,) = [run for run in shown["runs"] if run["name"] == name]
+        whole = made.get(f"/api/pipelines/{run['id']}")
+        for query in (run["queries"][0], whole["queries"][0]):
+            node = nodes[query["sources"][0]["node"]]
+            assert (node["name"], node["kafka"]) == (topic, servers)
+            edge = {"source": node["id"], "target": query["node"]}
+            assert edge.items() <= next(e for e in shown["graph"]["edges"] if e["target"] == query["node"]).items()

@@ -86,6 +86,8 @@ SCHEMAS: dict[str, Json] = {
         read_only=FLAG,
         messages=FLAG,
         history=FLAG,
+        kafkas=_list(TEXT),
+        kafka=NULL_OR_TEXT,
         targets=_list(FREE),
         runs=_list(_ref("Run")),
         graph=_ref("Graph"),
@@ -124,7 +126,7 @@ SCHEMAS: dict[str, Json] = {
         ]
     },
     "Sent": _record(sent=WHOLE, topics=COUNTS, failed=_list(_failed), left=WHOLE),
-    "Connectors": _list(_record(**_connector, letters=NULL_OR_TEXT, error=TEXT)),
+    "Connectors": _list(_record(**_connector, letters=NULL_OR_TEXT, kafka=NULL_OR_TEXT, error=TEXT)),
     "Connector": _record(**_connector, config=FREE, offsets={}),
     "Acted": _record(action=TEXT, done=FLAG, waited_seconds=NUMBER, connector=_record(**_connector)),
     "States": _list(_record(run=TEXT, name=TEXT, operator=TEXT, batch=WHOLE, committed=TEXT, age_seconds=NUMBER)),

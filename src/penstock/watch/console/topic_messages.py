@@ -349,7 +349,8 @@ async def _found(kafka: Json, query: Query, viewer: Viewer) -> Found:
             start = {p: max(at, earliest[p]) for p, at in (await _starts(reader, query)).items()}
             return await _forwards(reader, search, start, ends)
         except UnknownTopicOrPartition:
-            raise NoTopic(f"there is no topic {query.topic}", next="choose one of /api/topics") from None
+            where = f"Kafka at {kafka['servers']}"
+            raise NoTopic(f"there is no topic {query.topic}", where=where, next="choose one of /api/topics") from None
 
 
 class NoTopic(PenstockError):

@@ -42,7 +42,7 @@ export function queriesOf(overview) {
   );
 }
 
-function factsOfNode(node, queries, reading, writing, rates) {
+function factsOfNode(node, queries, reading, writing, rates, edges) {
   // What is read from a topic by several queries was written once.
   const rate = rates.get(`to ${node.id}`) ?? rates.get(`from ${node.id}`) ?? null;
   const facts = { node, rate, state: null, run: null, query: null };
@@ -69,19 +69,15 @@ function factsOfNode(node, queries, reading, writing, rates) {
     lagRecords: largest(sources.map((source) => source.lag_records)),
     delay: largest(sinks.map((sink) => sink.delay?.p99)),
     deadLetters: total(sinks.map((sink) => counted(sink.dead_letters))),
-    ...(node.kind === "state" ? factsOfState(node, queries) : { rows: null }),
+    ...(node.kind === "state" ? factsOfState(node, queries, edges) : { rows: null }),
   };
 }
 
 /** The rows of a state, and its name in the list of states, which follows the folders of checkpoints. */
-function factsOfState(node, queries) {
-  const operator = node.id.slice(node.id.lastIndexOf("/") + 1);
-  const owners = queries
-    .map(({ query }) => query)
-    .filter(
-      (query) =>
-        node.id === `state:${query.name}/${operator}` || node.id === `state:${query.node?.slice(6)}/${operator}`,
-    );
+function factsOfState(node, queries, edges) {
+  const operator = node.name;
+  const keeping = new Set(edges.filter((edge) => edge.target === node.id).map((edge) => edge.source));
+  const owners = queries.map(({ query }) => query).filter((query) => keeping.has(query.node));
   const rows = total(
     owners.flatMap((query) =>
       (query.states ?? []).filter((state) => state.operator === operator).map((state) => state.rows),
@@ -107,5 +103,6 @@ export function factsOf(overview, queries) {
     rates.set(`from ${source}`, largest([rates.get(`from ${source}`), rate]));
     rates.set(`to ${target}`, total([rates.get(`to ${target}`), rate]));
   }
-  return new Map(overview.graph.nodes.map((node) => [node.id, factsOfNode(node, queries, reading, writing, rates)]));
+  const { nodes, edges } = overview.graph;
+  return new Map(nodes.map((node) => [node.id, factsOfNode(node, queries, reading, writing, rates, edges)]));
 }

@@ -104,6 +104,6 @@ export function Pipeline({ args: [id = ""] }) {
     <${Errors} errors=${(run.errors ?? []).filter((one) => !one.query || one.query === query.name)} />
     ${range in LONG_RANGES ? html`<${LongCharts} query=${query} range=${range} />` : html`<${BatchCharts} query=${query} now=${run.now ?? overview.now} range=${Number(range)} />`}
     <${PipelineMap} overview=${part} query=${{ ...route.query, q: "", state: "" }} label=${`Graph of ${run.name}`} />
-    <${Parts} query=${query} />
+    <${Parts} query=${query} nodes=${part.graph.nodes} />
   `;
 }
