@@ -107,7 +107,7 @@ def _query(query: QueryMeter, now: float, ids: Ids) -> dict[str, Any]:
         "problem": query.problem,
         "next": query.next,
         "sources": [_source(query, one, now) | _node(one, ids) for one in query.sources],
-        "sinks": [_sink(one) | _node(one, ids) for one in query.sinks],
+        "sinks": [_sink(query, one, now) | _node(one, ids) for one in query.sinks],
         "states": [
             {
                 "operator": name,
@@ -139,8 +139,8 @@ def _source(query: QueryMeter, source: SourceMeter, now: float) -> dict[str, Any
     }
 
 
-def _sink(sink: SinkMeter) -> dict[str, Any]:
-    counts = sink.counts
+def _sink(query: QueryMeter, sink: SinkMeter, now: float) -> dict[str, Any]:
+    counts, recent = sink.counts, query.recent_delays(sink, now)
     known = {"rows_total": counts.rows, "bytes_total": counts.bytes, "retries_total": counts.retries}
     return {
         "name": sink.name,
@@ -148,7 +148,8 @@ def _sink(sink: SinkMeter) -> dict[str, Any]:
         "failures": dict(counts.failures),
         "dead_letters": dict(counts.letters),
         "delay": {
-            **{f"p{percent}": shortened(quantile(counts.buckets, percent / 100)) for percent in (50, 95, 99)},
+            **{f"p{percent}": shortened(quantile(recent, percent / 100)) for percent in (50, 95, 99)},
+            "unknown": query.unmeasured(sink, now),
             "bounds": list(BOUNDS),
             "buckets": list(accumulate(counts.buckets)),
             "sum": shortened(counts.seconds),

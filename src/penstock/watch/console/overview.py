@@ -230,6 +230,10 @@ def _of_query(run: Mapping[str, Any], query: Mapping[str, Any]) -> Iterator[Json
     elif state == "waiting":
         what = f"{name} waits for {query.get('waits_for') or 'a server'}"
         yield _problem("waiting", run, name, what, place, query.get("next") or "start what it waits for", weight=lag)
+    elif (late := slowest(query)) is not None and late[0] > query.get("target_seconds", float("inf")):
+        what = f"the delay of {name} is {late[0]:.1f} s at P99, its target is {query['target_seconds']:g} s"
+        step = "see the phases of its batches; if the events themselves are old, raise the pipeline's target"
+        yield _problem("behind", run, name, what, late[1], step, weight=late[0])
 
 
 def _of_connector(run: Mapping[str, Any], connector: Mapping[str, Any]) -> Iterator[Json]:
@@ -280,6 +284,20 @@ def furthest(query: Mapping[str, Any]) -> tuple[float, str] | None:
     """The longest lag of a query's sources in seconds, and the source; None if no lag is known."""
     known = [(source["lag_seconds"], source["name"]) for source in query.get("sources", ()) if "lag_seconds" in source]
     return max(known, default=None)
+
+
+def slowest(query: Mapping[str, Any], percentile: str = "p99") -> tuple[float, str] | None:
+    """The percentile of the delay of a query's slowest sink, and the sink; None if no delay is known."""
+    sinks = query.get("sinks", ())
+    known = [(sink["delay"][percentile], sink["name"]) for sink in sinks if percentile in sink.get("delay", {})]
+    return max(known, default=None)
+
+
+def unmeasured(query: Mapping[str, Any]) -> str:
+    """Why no delay of a query is known; "" if one is, or the query does not say."""
+    if slowest(query) is not None:
+        return ""
+    return next((why for sink in query.get("sinks", ()) if (why := sink.get("delay", {}).get("unknown"))), "")
 
 
 def _restart(run: Mapping[str, Any]) -> str:

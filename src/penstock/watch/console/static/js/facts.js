@@ -12,6 +12,10 @@ export const rowsPerSecond = (query) => query.rows_per_second ?? null;
 /** A percentile ("p50", "p95", "p99") of the delay, of the slowest sink. */
 export const delay = (query, percentile) => largest((query.sinks ?? []).map((sink) => sink.delay?.[percentile]));
 
+/** Why no delay of a query is known; "" if one is, or its command does not say. */
+export const unmeasured = (query) =>
+  delay(query, "p99") === null ? ((query.sinks ?? []).map((sink) => sink.delay?.unknown).find(Boolean) ?? "") : "";
+
 /** The states, worst first, with a sentence about each. */
 export const STATES = {
   failed: "ended with an error",

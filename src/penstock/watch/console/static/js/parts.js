@@ -48,7 +48,8 @@ const SINKS = [
     title: `Delay ${which.toUpperCase()}`,
     number: true,
     value: (row) => row.delay?.[which],
-    cell: (row) => duration(row.delay?.[which]),
+    cell: (row) =>
+      html`${duration(row.delay?.[which])}${which === "p99" && row.delay?.unknown && html`<div class="quiet reasons">${row.delay.unknown}</div>`}`,
   })),
   number("Retries", "retries_total"),
   byReason("Failures", "failures"),
