@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -23,11 +24,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from console_process import ConsoleProcess, console, run_at
-from kafka_topics import messages, new_topic
+from kafka_topics import messages, new_topic, new_topics
 from pyspark.sql import SparkSession
 from waiting import PATIENCE, patience, until
 
 from penstock import kafka, write
+from penstock.kafka.brokers import Brokers
 from penstock.local.services import Services
 from penstock.watch.console import dead_letter_topics
 from penstock.watch.console.data_worker import MOST_CALLS
@@ -394,6 +396,37 @@ def test_dead_letters_of_a_transaction_are_listed(site: Site) -> None:
         producer.commit_transaction()
         # The newest offset is that of the end of the transaction.
         until(lambda: topic in [one["topic"] for one in site.made.get("/api/dead-letters")], "topic of dead letters")
+
+
+def test_dead_letters_are_looked_for_in_all_topics_within_a_time(services: Services, tmp_path: Path) -> None:
+    names = [f"many-{n:03}-{tmp_path.name}" for n in range(400)]
+    # In names that come after those of all other topics.
+    last = [f"zz-{tmp_path.name}-{n}" for n in range(2)]
+    with new_topics(services.kafka, [*names, *last], 1), console(tmp_path, "--servers", services.kafka) as made:
+        producer = Producer({"bootstrap.servers": services.kafka})
+        for name in names:
+            producer.produce(name, b"v")
+        assert producer.flush(60) == 0
+        letters(services.kafka, last[0], last[1], [b"v"])
+
+        def listed() -> list[Any]:
+            found: list[Any] = made.get("/api/dead-letters")
+            for rest in (one for one in found if one["topic"] is None):
+                assert 0 < rest["looked_at"] < rest["topics"] and rest["topics"] > len(names)
+            return [one["topic"] for one in found]
+
+        until(lambda: None not in listed(), "look at all topics")
+        assert last[0] in listed()
+
+
+def test_the_topics_that_were_looked_at_are_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, ends = Brokers(site.servers).as_json(), {site.dead: {"0": len(BAD)}, site.avro: {"0": 0, "1": 0, "2": 0}}
+    monkeypatch.setattr(dead_letter_topics, "_counted", {})
+    monkeypatch.setattr(dead_letter_topics, "BUDGET", -1.0)
+    assert asyncio.run(dead_letter_topics.counts(told, ends, [])) == {"topics": [], "looked_at": 0}
+    monkeypatch.undo()
+    answer = asyncio.run(dead_letter_topics.counts(told, ends, []))
+    assert ([one["topic"] for one in answer["topics"]], answer["looked_at"]) == ([site.dead], 2)
 
 
 def test_letters_that_another_request_sends_are_not_sent_twice(site: Site) -> None:

@@ -109,7 +109,9 @@ SCHEMAS: dict[str, Json] = {
     "Records": _record(
         records=_list(_ref("Record")), more=FLAG, newer=TEXT, older=TEXT, skipped_batches=WHOLE, searched=WHOLE
     ),
-    "DeadLetterTopics": _list(_record(topic=TEXT, records=WHOLE, reasons=COUNTS)),
+    "DeadLetterTopics": _list(
+        _record(topic=NULL_OR_TEXT, records=WHOLE, reasons=COUNTS, looked_at=WHOLE, topics=WHOLE)
+    ),
     "DeadLetters": _record(
         topic=TEXT,
         reasons=_list(_record(reason=TEXT, count=WHOLE, first=TEXT, last=TEXT)),

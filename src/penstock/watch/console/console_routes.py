@@ -240,11 +240,14 @@ async def _first(chunks: AsyncGenerator[str, None]) -> str:
 
 async def _dead_letters(data: ConsoleData, call: Call) -> Any:
     found = await _kafka(data, call)
-    topics = [one["name"] for one in await found.listed({}) if not one["internal"] and one["records"]]
+    topics = await found.with_records()
     kafka = found.brokers.as_json()
     mask = list(data.settings.mask)
     work = data.worker.call("count_dead_letters", kafka=kafka, topics=topics, mask=mask)
-    return await while_connected(call.request, work)
+    answer = await while_connected(call.request, work)
+    every = len(topics) + found.left_out
+    left_out = {"topic": None, "looked_at": answer["looked_at"], "topics": every}
+    return [*answer["topics"], *([left_out] if answer["looked_at"] < every else [])]
 
 
 async def _dead_letters_of(data: ConsoleData, call: Call) -> Any:
@@ -375,7 +378,13 @@ ROUTES = (
         "file",
         (*SEARCH, Parameter("as", "The form of the file.", ("ndjson", "csv"))),
     ),
-    ApiRoute("/api/dead-letters", "The topics that have dead letters", _dead_letters, "DeadLetterTopics", (KAFKA,)),
+    ApiRoute(
+        "/api/dead-letters",
+        "The topics that have dead letters; a last one without a name says if not all were looked at",
+        _dead_letters,
+        "DeadLetterTopics",
+        (KAFKA,),
+    ),
     ApiRoute(
         "/api/dead-letters/{topic}",
         "The reasons of a topic's newest dead letters, and the letters",

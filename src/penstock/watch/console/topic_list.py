@@ -33,6 +33,8 @@ class TopicList:
         self.brokers = brokers
         self._reader: Reader | None = None
         self._busy, self._opening = asyncio.Lock(), asyncio.Lock()
+        self.left_out = 0
+        """The topics beyond `MOST_TOPICS`, of which nothing is known."""
         self._ends: dict[str, Offsets] = {}
         self._starts: dict[str, Offsets] = {}
         self._rates: dict[str, float] = {}
@@ -56,6 +58,11 @@ class TopicList:
             }
             for name, ends in sorted(self._ends.items())
         ]
+
+    async def with_records(self) -> dict[str, Offsets]:
+        """The ends of the partitions of each topic that is not Kafka's own and has records."""
+        listed = await self.listed({})
+        return {one["name"]: self._ends[one["name"]] for one in listed if not one["internal"] and one["records"]}
 
     async def ends(self, topic: str) -> tuple[Offsets, Offsets]:
         """The first offset and the end of each partition of a topic."""
@@ -81,7 +88,8 @@ class TopicList:
             now = time.monotonic()
             if now - self._asked < FRESH:
                 return
-            names = sorted(await reader.topics())[:MOST_TOPICS]
+            every = sorted(await reader.topics())
+            names, self.left_out = every[:MOST_TOPICS], max(0, len(every) - MOST_TOPICS)
             if now - self._asked_starts > FRESH_STARTS or set(names) - set(self._starts):
                 self._starts, self._asked_starts = await _all(names, reader.earliest), now
             ends = await _all(names, reader.latest)

@@ -105,10 +105,13 @@ const EMPTY = html`No dead letters: no topic has records with their headers. A p
 function Topics() {
   const { kafka, link } = useKafka();
   const { data, error, loading, reload } = useGet(["dead-letters"], { kafka }, { every: 10_000 });
+  const rest = data?.find((one) => one.topic === null);
+  const found = data?.filter((one) => one.topic !== null);
   return html`
     <${Failure} error=${error} onRetry=${reload} />
     ${loading && html`<${Loading} what="dead letters" />`}
-    ${data && html`<section class="card"><${Table} caption="Topics of dead letters" columns=${topicColumns(link)} rows=${data} keyOf=${(topic) => topic.topic} first=${{ title: "Records", down: true }} empty=${EMPTY} /></section>`}
+    ${rest && html`<p class="quiet">${count(rest.looked_at)} of ${many(rest.topics, "topic")} looked at; the others may have dead letters, too.</p>`}
+    ${data && html`<section class="card"><${Table} caption="Topics of dead letters" columns=${topicColumns(link)} rows=${found} keyOf=${(topic) => topic.topic} first=${{ title: "Records", down: true }} empty=${rest ? "None in the topics that were looked at." : EMPTY} /></section>`}
   `;
 }
 
