@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from penstock import kafka, write
 from penstock.kafka.brokers import Brokers
 from penstock.local.services import Services
 from penstock.watch.console import dead_letter_topics
+from penstock.watch.console.console_routes import ROUTES, ApiRoute
 from penstock.watch.console.data_worker import MOST_CALLS
 
 PARTITIONS = 3
@@ -181,6 +183,58 @@ def test_records_are_found_by_partition_offset_time_and_text(site: Site) -> None
     assert told["error"] == f"{site.topic} has no partition 9"
     assert "is not latest" in site.made.get(f"/api/topics/{site.topic}/records?from=yesterday", 400)["error"]
     assert "there is no topic" in site.made.get("/api/topics/none-of-them/records", 404)["error"]
+
+
+def test_a_partition_that_a_topic_does_not_have_is_named(site: Site) -> None:
+    for query in ("from=99:0", "from=0:1,99:0", "before=99:0", "partition=0&from=99:0", "partition=0&before=99:0"):
+        for route in ("records", "download"):
+            told = site.made.get(f"/api/topics/{site.topic}/{route}?{query}", 400)
+            assert told["error"] == f"there is no partition 99 in {site.topic}"
+            assert told["next"] == f"give 0 to {PARTITIONS - 1}"
+
+
+NUMBERS = "-1 1.5 x NaN 99999999 999999999999999999 1e9 0x10 1_000 +1 \u0663 infinity"
+PLACES = "0:0:0 99:0 : 0: , 0:1,,1:2 0:-1 0:99999999999999999999"
+TIMES = "0001-01-01 9999-12-31T23:59:59+00:00 0001-01-01T00:00+23:59 2026-02-30 latest,earliest"
+TEXTS = '\U0001f600 % { {"a":NaN} null .. a/b [[[['
+WRONG = [*NUMBERS.split(), *PLACES.split(), *TIMES.split(), *TEXTS.split(), " 1", "\x00", "9" * 40, "[" * 500]
+FREE = ("key", "filter", "reason", "pipeline", "query")
+"""Parameters that may be any text."""
+SOME = {"topic": "", "id": "clicks", "cluster": "0", "name": "clicks/groups", "action": "pause"}
+
+
+@pytest.mark.parametrize(
+    "route", [one for one in ROUTES if one.parameters], ids=lambda route: f"{route.method} {route.path}"
+)
+def test_a_wrong_value_of_a_parameter_is_refused_with_words(route: ApiRoute, site: Site) -> None:
+    topic = site.dead if "dead-letters" in route.path else site.topic
+    path = re.sub(r"{(\w+)(:\w+)?}", lambda part: (SOME | {"topic": topic})[part[1]], route.path)
+    for parameter, value in ((one.name, value) for one in route.parameters for value in WRONG):
+        headers = {"X-Penstock-Token": site.made.token}
+        asked = requests.request(
+            route.method,
+            site.made.url + path,
+            params={parameter: value},
+            json={},
+            headers=headers,
+            timeout=PATIENCE,
+            stream=True,
+        )
+        with asked as answer:
+            if answer.status_code == 200:
+                streamed = answer.headers["content-type"].startswith("text/event-stream")
+                assert parameter in FREE or streamed or _may_be(parameter, value), (parameter, value, answer.text)
+                continue
+            told = answer.json()
+            assert 400 <= answer.status_code < 500 and told["error"] and told["next"], (parameter, value, told)
+            assert "report it" not in told["next"]
+
+
+def _may_be(parameter: str, value: str) -> bool:
+    """Whether it is a right value of this parameter, too."""
+    if parameter == "from":
+        return value.isdecimal() or value[:4] in ("0001", "9999")
+    return False
 
 
 def test_avro_is_decoded_through_the_registry_and_masked(site: Site) -> None:
