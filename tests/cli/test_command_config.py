@@ -168,11 +168,12 @@ def test_a_login_needs_servers(tmp_path: Path, penstock: Callable[..., Any]) -> 
 def test_the_addresses_of_runs_do_not_get_the_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     login = read(tmp_path, LOGIN)
     run = RunFile("run", "other", "http://127.0.0.1:1", "", None, "other:9092")
-    for made, kafka in [(ConsoleSettings(kafka=login), login), (ConsoleSettings(), Brokers("other:9092"))]:
+    other = Brokers("other:9092")
+    for made, kafkas in [(ConsoleSettings(kafka=login), [login, other]), (ConsoleSettings(), [other])]:
         data = ConsoleData(made)
         monkeypatch.setattr(data.runs, "all", lambda: [Run(Address("http://127.0.0.1:1", None), run)])
-        assert data.kafka() == kafka
-        assert SECRET not in repr(made) + repr(data.kafka())
+        assert [topics.brokers for topics in map(data.kafkas.topics, data.kafkas.names())] == kafkas
+        assert SECRET not in repr(made) + repr(data.kafkas.topics().brokers)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ import pytest
 from checkpoints import write_batches
 from recorded_progress import Fed, recorded
 
+from penstock import delays
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.identity import CheckpointIdentity, SinkTarget, Source, keep
+from penstock.delays import BOUNDS, SinkCounts
 from penstock.local.services import Services
 from penstock.run.checkpoint import lock
 from penstock.watch import run_files
@@ -111,6 +115,49 @@ def test_a_pipeline_that_is_behind_its_target_ends_with_1(tmp_path: Path, pensto
     with running(of(fed)):
         ran = penstock("status", "--root", tmp_path)
     assert ran.code == 1 and "behind: shop.orders is " in ran.out and "its target is 30 s" in ran.out
+
+
+def acknowledged(fed: Fed, bound: float, rows: int = 100) -> None:
+    """A batch whose rows took up to this bound of the delays' buckets."""
+    (told,) = [one for one in recorded("topic") if "addBatch" in one["durationMs"]][-1:]
+    buckets = tuple(rows if one == bound else 0 for one in (*BOUNDS, inf))
+    delays.add(told["id"], SinkCounts(rows=rows, buckets=buckets))
+    at = datetime.fromtimestamp(fed.clock.now, UTC).isoformat()
+    fed.progress(told | {"timestamp": at, "observedMetrics": {}})
+    fed.looks(active=False, available=False)
+
+
+def test_a_pipeline_whose_rows_arrive_later_than_its_target_is_behind_while_they_do(
+    tmp_path: Path, penstock: Command, fed: Fed
+) -> None:
+    acknowledged(fed, 120.0)
+    with running(of(fed)):
+        ran = penstock("status", "--root", tmp_path)
+    assert ran.code == 1
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("behind: ")]
+    assert "the delay of shop.orders is " in line and " at P99, its target is 30 s (topic out)" in line
+    fed.clock.now += 301
+    acknowledged(fed, 0.5)
+    with running(of(fed)):
+        assert penstock("status", "--root", tmp_path).code == 0
+
+
+def test_a_delay_that_is_not_known_says_why(tmp_path: Path, penstock: Command) -> None:
+    fed = Fed()
+    told = [one for one in recorded("topic") if "addBatch" in one["durationMs"]][-1]
+    said = []
+    for rows in (0, 5):
+        delays.add(told["id"], SinkCounts(rows=rows))
+        fed.progress(told | {"observedMetrics": {}})
+        fed.looks(active=False, available=False)
+        with running(of(fed)):
+            ran = penstock("status", "--root", tmp_path)
+        assert ran.out.splitlines()[-2].split()[6:9] == ["-", "-", "-"] and ran.code == 0
+        said.append(ran.out.splitlines()[-1])
+    assert said[0].startswith("the delay of shop.orders is not known: the sink has counted no row")
+    assert said[1].startswith(
+        "the delay of shop.orders is not known: no event time reaches the sink: keep the column ts"
+    )
 
 
 def test_connectors_have_their_tasks(tmp_path: Path, penstock: Command, fed: Fed) -> None:

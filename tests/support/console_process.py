@@ -10,13 +10,16 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import requests
 from waiting import PATIENCE
+
+from penstock.watch.run_files import RunFile
 
 
 @dataclass(frozen=True)
@@ -149,3 +152,18 @@ def status(name: str = "orders", **more: Any) -> dict[str, Any]:
         "queries": [query],
         "errors": [],
     } | more
+
+
+@contextmanager
+def run_at(folder: Path, process: psutil.Process, name: str, kafka: str, topic: str) -> Iterator[None]:
+    """A run of this name, found by the run file of a process in this folder, that reads a topic of this Kafka."""
+    told = status(name)
+    told["graph"]["nodes"][0] |= {"id": f"topic:{topic}", "name": topic, "address": kafka}
+    told["graph"]["nodes"][2]["address"] = kafka
+    told["graph"]["edges"][0]["source"] = told["queries"][0]["sources"][0]["node"] = f"topic:{topic}"
+    with http_server({"GET /status": told}) as server:
+        started = process.create_time()
+        file = RunFile("run", name, server.url, "penstock run", None, None, str(folder), process.pid, started)
+        folder.mkdir(exist_ok=True)
+        (folder / f"{process.pid}.json").write_text(json.dumps(asdict(file)))
+        yield

@@ -33,7 +33,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoints", type=folder_here, metavar="DIR", help="show the pipelines of this folder that do not run, too"
     )
-    parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; by default that of the runs")
+    parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="a Kafka besides those of the runs")
     add_command_config(parser)
     parser.add_argument("--registry", metavar="URL", help="the schema registry for Avro and Protobuf")
     parser.add_argument(

@@ -22,7 +22,7 @@ from penstock.local.services import status
 from penstock.local.start import load
 from penstock.watch import run_files
 from penstock.watch.console import run_status
-from penstock.watch.console.overview import furthest, problems
+from penstock.watch.console.overview import furthest, problems, slowest, unmeasured
 from penstock.watch.run_files import RunFile
 
 PATIENCE = 2.0
@@ -118,18 +118,18 @@ def _stopped(args: Namespace) -> list[Run]:
     # Imported here: they load Spark's types and the Kafka client.
     from penstock.cli.command_config import security
     from penstock.kafka.brokers import Brokers
+    from penstock.watch.console.kafka_clusters import KafkaClusters
     from penstock.watch.console.stopped_pipelines import StoppedPipelines
-    from penstock.watch.console.topic_list import TopicList
 
     async def found() -> list[Run]:
         protected = security(args)
         address = args.servers or _local_kafka(args.root)
-        topics = TopicList(lambda: Brokers(address, protected) if address else None)
-        stopped = StoppedPipelines(topics.ends)
+        kafkas = KafkaClusters(Brokers(address, protected) if address else None, None, list)
+        stopped = StoppedPipelines(kafkas.ends)
         try:
             await stopped.refresh([args.checkpoints])
         finally:
-            await topics.close()
+            await kafkas.close()
         if stopped.problem:
             raise PenstockError(stopped.problem, where=str(args.checkpoints))
         return stopped.found
@@ -162,6 +162,8 @@ def _print(runs: Sequence[Run], found: Sequence[Mapping[str, Any]]) -> None:
         return
     rows = [HEAD, *(row for one in runs for row in _rows(one))]
     print("", *aligned(rows), sep="\n")
+    for line in _unmeasured(runs):
+        print(printable(line))
     for one in found:
         where = f" ({one['where']})" if one["where"] else ""
         print(printable(f"{one['severity']}: {one['what']}{where}. Next: {one['next']}"))
@@ -202,8 +204,15 @@ def _number(value: float | None) -> str:
 
 def _slowest(query: Run, percentile: str) -> str:
     """The percentile of the slowest sink."""
-    known = [sink["delay"][percentile] for sink in query.get("sinks", ()) if percentile in sink.get("delay", {})]
-    return f"{max(known):.2f} s" if known else UNKNOWN
+    found = slowest(query, percentile)
+    return f"{found[0]:.2f} s" if found else UNKNOWN
+
+
+def _unmeasured(runs: Sequence[Run]) -> Iterator[str]:
+    """Why the delays of queries that run are not known."""
+    for query in (query for one in runs for query in one["queries"] if query["state"] == "running"):
+        if why := unmeasured(query):
+            yield f"the delay of {query['name']} is not known: {why}"
 
 
 def _ago(iso: str | None) -> str:

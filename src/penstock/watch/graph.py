@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -63,12 +64,16 @@ class Graph:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]]) -> Graph:
-        """The graph without repetitions; the first node of an id stays."""
+        """The graph without repetitions; the first node of an id stays, and those of several clusters get ids apart."""
+        all_nodes = list(nodes)
+        ids = ids_apart((node.id, node.address) for node in all_nodes)
         known: dict[str, Node] = {}
-        for node in nodes:
-            known.setdefault(node.id, node)
-        links = dict.fromkeys(Edge(source.id, target.id) for source, target in edges)
-        return cls(tuple(known.values()), tuple(links))
+        for node in all_nodes:
+            known.setdefault(ids[node.id, node.address], node)
+        links = dict.fromkeys(
+            Edge(ids[source.id, source.address], ids[target.id, target.address]) for source, target in edges
+        )
+        return cls(tuple(replace(node, id=id) for id, node in known.items()), tuple(links))
 
     def told(self) -> dict[str, Any]:
         """The graph as JSON has it."""
@@ -135,6 +140,29 @@ def table(name: str, address: str | None = None) -> Node:
     return Node(f"table:{name}", TABLE, name, "cql", address or None)
 
 
+Place = tuple[str, str | None]
+"""The id of a node, and the address of its cluster; None if that is not known."""
+
+
+def ids_apart(places: Iterable[Place]) -> dict[Place, str]:
+    """The ids of nodes by their place: a topic or table of one name on several clusters is several nodes.
+
+    Each of these has its address in its id, as it may have already. A node without an address may be any of them.
+    """
+    names = {place: _without(*place) for place in places}
+    addresses: dict[str, set[str]] = defaultdict(set)
+    for (_, address), name in names.items():
+        if address:
+            addresses[name].add(address)
+    return {
+        place: f"{name}@{place[1]}" if place[1] and len(addresses[name]) > 1 else name for place, name in names.items()
+    }
+
+
+def _without(id: str, address: str | None) -> str:
+    return id.removesuffix(f"@{address}") if address else id
+
+
 def graph_of(pipeline: str, queries: Mapping[str, Query]) -> Graph:
     """The graph of a pipeline's queries, by the names of their checkpoints ("" for a single query)."""
     found: list[Node] = []
@@ -164,15 +192,9 @@ def sink_nodes(query: Query) -> list[list[Node]]:
 
 
 def _apart(groups: Sequence[Sequence[Node]], others: Sequence[Sequence[Node]]) -> list[list[Node]]:
-    """Nodes with the ids of nodes of the other side get ids of their own if they are on another cluster."""
-    there = {node.id: node.address for node in _all(others)}
-    return [
-        [
-            replace(node, id=f"{node.id}@{node.address}") if there.get(node.id, node.address) != node.address else node
-            for node in group
-        ]
-        for group in groups
-    ]
+    """Nodes of one id get ids of their own if they are, or one of the other side is, on another cluster."""
+    ids = ids_apart((node.id, node.address) for node in [*_all(groups), *_all(others)])
+    return [[replace(node, id=ids[node.id, node.address]) for node in group] for group in groups]
 
 
 def _sources(query: Query) -> list[list[Node]]:

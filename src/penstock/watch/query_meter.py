@@ -29,6 +29,12 @@ MOST_POINTS, OLDEST = 900, 900.0
 """The batches that a query's history has at most, and their age in seconds."""
 ASKING = 2.0
 """Seconds after which a query that asks its sources for data is not idle any more."""
+RECENT = 300.0
+"""Seconds whose rows the percentiles of the delay are of, at least: as in the alerts."""
+NO_EVENT_TIME = (
+    "no event time reaches the sink: keep the column ts of cdc.read or timestamp of kafka.read, or give "
+    "kafka.sink(event_time=...)"
+)
 RATE = 10.0
 """Seconds over which the present rate is counted, at least."""
 NO_DATA = "No new data but cleaning up state"
@@ -61,6 +67,22 @@ class SinkMeter:
     counts: SinkCounts = field(default_factory=SinkCounts)
     is_counted: bool = False
     """Whether the sink counts what it writes; of Spark's own sinks nothing is known."""
+    recent: deque[tuple[float, tuple[int, ...]]] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
+    """What came to the delays' buckets, with the time, oldest first."""
+
+    def take(self, counts: SinkCounts, now: float) -> list[int]:
+        """Take over the present counts; what came to the buckets."""
+        pairs = zip(counts.buckets, self.counts.buckets, strict=True)
+        more = tuple(max(0, new - before) for new, before in pairs)
+        if any(more):
+            self.recent.append((now, more))
+        self.counts, self.is_counted = counts, True
+        return list(more)
+
+    def delays_since(self, since: float) -> list[int]:
+        """The buckets of the delays of rows that were acknowledged since then."""
+        some = [more for at, more in self.recent if at >= since]
+        return [sum(column) for column in zip(*some, strict=True)] if some else [0] * (len(BOUNDS) + 1)
 
 
 @dataclass
@@ -197,7 +219,7 @@ class QueryMeter:
         self._reason = FIRST if final else FAULT
         # No progress comes for a batch that failed, and its sink has counted the failure.
         if self.id is not None:
-            self._count_sinks(self.id)
+            self._count_sinks(self.id, now)
 
     def waits(self, what: str, now: float) -> None:
         """The query makes no progress because of this; "" if nothing is known to be in its way."""
@@ -225,7 +247,7 @@ class QueryMeter:
         self.idle = False
         self._count_batch(told, phases, at)
         self._count_states(told["stateOperators"])
-        p99 = self._count_sinks(id)
+        p99 = self._count_sinks(id, now)
         self._note(Point(now, self.last_seconds, told["numInputRows"], *self.lag(now), p99, phases))
 
     def looked(self, status: Mapping[str, Any], now: float) -> None:
@@ -288,6 +310,28 @@ class QueryMeter:
         seconds = max(RATE, self.interval, self.last_seconds or 0.0)
         return sum(one.rows for one in self.history if now - seconds < one.at <= now) / seconds
 
+    def recent_seconds(self) -> float:
+        """The seconds whose rows the percentiles of the delay are of: at least the time of two batches."""
+        return max(RECENT, 2 * self.interval, 2 * (self.last_seconds or 0.0))
+
+    def recent_delays(self, sink: SinkMeter, now: float) -> list[int]:
+        """The buckets of the delays of a sink's rows, of late."""
+        return sink.delays_since(now - self.recent_seconds())
+
+    def unmeasured(self, sink: SinkMeter, now: float) -> str:
+        """Why no delay of a sink is known; "" if it is."""
+        if any(self.recent_delays(sink, now)):
+            return ""
+        if self.in_real_time:
+            return "it is not measured in real-time mode"
+        if not self.rows:
+            return "no row was read yet"
+        if not sink.counts.rows:
+            return 'the sink has counted no row: Spark\'s own sinks and client="spark" count none'
+        if not any(sink.counts.buckets):
+            return NO_EVENT_TIME
+        return f"no row was written in the last {span(self.recent_seconds())}"
+
     def _note(self, point: Point) -> None:
         self.history.append(point)
         while self.history[0].at < point.at - OLDEST:
@@ -347,16 +391,13 @@ class QueryMeter:
         of = found or self.sources
         return of[0] if of and all(one is of[0] for one in of) else None
 
-    def _count_sinks(self, id: str) -> float | None:
+    def _count_sinks(self, id: str, now: float) -> float | None:
         """Take over the sinks' counts; the 99th percentile of the delays that came with them."""
         news = [0] * (len(BOUNDS) + 1)
         for place, counts in delays.counts_of(id).items():
             if place >= len(self.sinks):
                 continue
-            sink = self.sinks[place]
-            pairs = zip(counts.buckets, sink.counts.buckets, strict=True)
-            news = [new + max(0, now - before) for new, (now, before) in zip(news, pairs, strict=True)]
-            sink.counts, sink.is_counted = counts, True
+            news = [sum(pair) for pair in zip(news, self.sinks[place].take(counts, now), strict=True)]
         return quantile(news, 0.99)
 
     def _count_states(self, told: Sequence[Mapping[str, Any]]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any
 
 from penstock.delays import BOUNDS
 from penstock.waits import span
+from penstock.watch.graph import Place, ids_apart
 from penstock.watch.meters import Meters, Problem
 from penstock.watch.program import Program, head, iso
 from penstock.watch.query_meter import (
@@ -23,6 +25,9 @@ from penstock.watch.query_meter import (
     shortened,
 )
 
+Ids = Mapping[Place, str]
+"""The ids of nodes by their own ids and addresses."""
+
 STOPPING = "stopping"
 TRIGGERS = 5
 """Intervals between batches within which a ready query has committed, or had nothing to read."""
@@ -36,13 +41,14 @@ def status(program: Program, meters: Meters) -> dict[str, Any]:
     with meters.lock:
         now, queries = meters.clock(), meters.queries()
         state, waits_for = overall(meters, now)
+        ids = _ids(queries)
         jvm = None if meters.jvm is None else {"used_bytes": meters.jvm[0], "max_bytes": meters.jvm[1]}
         return {
             **head(program, now),
             "state": state,
             "waits_for": waits_for,
-            "graph": _graph(queries),
-            "queries": [_query(one, now) for one in queries],
+            "graph": _graph(queries, ids),
+            "queries": [_query(one, now, ids) for one in queries],
             "errors": [_error(one) for one in meters.errors],
             "jvm": jvm,
         }
@@ -81,7 +87,7 @@ def _unready(query: QueryMeter, now: float) -> str:
     return f"no batch was committed for {now - (query.last_commit or query.since):.0f} s"
 
 
-def _query(query: QueryMeter, now: float) -> dict[str, Any]:
+def _query(query: QueryMeter, now: float, ids: Ids) -> dict[str, Any]:
     return {
         "name": query.name,
         "pipeline": query.pipeline,
@@ -100,8 +106,8 @@ def _query(query: QueryMeter, now: float) -> dict[str, Any]:
         "watermark": iso(query.watermark),
         "problem": query.problem,
         "next": query.next,
-        "sources": [_source(query, one, now) for one in query.sources],
-        "sinks": [_sink(one) for one in query.sinks],
+        "sources": [_source(query, one, now) | _node(one, ids) for one in query.sources],
+        "sinks": [_sink(query, one, now) | _node(one, ids) for one in query.sinks],
         "states": [
             {
                 "operator": name,
@@ -125,7 +131,6 @@ def _query(query: QueryMeter, now: float) -> dict[str, Any]:
 def _source(query: QueryMeter, source: SourceMeter, now: float) -> dict[str, Any]:
     return {
         "name": source.name,
-        "node": source.node,
         "lag_records": source.lag.records,
         "lag_seconds": shortened(query.lag_seconds(source, now)),
         "retention_left_seconds": shortened(query.retention_left(source, now)),
@@ -134,17 +139,17 @@ def _source(query: QueryMeter, source: SourceMeter, now: float) -> dict[str, Any
     }
 
 
-def _sink(sink: SinkMeter) -> dict[str, Any]:
-    counts = sink.counts
+def _sink(query: QueryMeter, sink: SinkMeter, now: float) -> dict[str, Any]:
+    counts, recent = sink.counts, query.recent_delays(sink, now)
     known = {"rows_total": counts.rows, "bytes_total": counts.bytes, "retries_total": counts.retries}
     return {
         "name": sink.name,
-        "node": sink.node,
         **(known if sink.is_counted else dict.fromkeys(known)),
         "failures": dict(counts.failures),
         "dead_letters": dict(counts.letters),
         "delay": {
-            **{f"p{percent}": shortened(quantile(counts.buckets, percent / 100)) for percent in (50, 95, 99)},
+            **{f"p{percent}": shortened(quantile(recent, percent / 100)) for percent in (50, 95, 99)},
+            "unknown": query.unmeasured(sink, now),
             "bounds": list(BOUNDS),
             "buckets": list(accumulate(counts.buckets)),
             "sum": shortened(counts.seconds),
@@ -163,11 +168,29 @@ def _error(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _graph(queries: Iterable[QueryMeter]) -> dict[str, Any]:
+def _ids(queries: Sequence[QueryMeter]) -> Ids:
+    """The ids of all nodes of the queries: two of them may read a topic of one name from two clusters."""
+    nodes = [(node.id, node.address) for query in queries for node in query.graph.nodes]
+    sources = [(one.node, one.address) for query in queries for one in query.sources]
+    sinks = [(one.node, one.address) for query in queries for one in query.sinks]
+    return ids_apart([*nodes, *sources, *sinks])
+
+
+def _node(of: SourceMeter | SinkMeter, ids: Ids) -> dict[str, str]:
+    return {"node": ids[of.node, of.address]}
+
+
+def _graph(queries: Sequence[QueryMeter], ids: Ids) -> dict[str, Any]:
     """The graphs of the queries as one."""
-    told = [one.graph.told() for one in queries]
-    nodes = {node["id"]: node for graph in reversed(told) for node in graph["nodes"]}
-    edges = {(edge["source"], edge["target"]): edge for graph in told for edge in graph["edges"]}
+    nodes: dict[str, dict[str, Any]] = {}
+    edges: dict[tuple[str, str], dict[str, str]] = {}
+    for graph in (one.graph for one in queries):
+        own = {node.id: ids[node.id, node.address] for node in graph.nodes}
+        for node in graph.nodes:
+            nodes.setdefault(own[node.id], asdict(node) | {"id": own[node.id]})
+        for edge in graph.edges:
+            source, target = own.get(edge.source, edge.source), own.get(edge.target, edge.target)
+            edges.setdefault((source, target), {"source": source, "target": target})
     return {"nodes": list(nodes.values()), "edges": list(edges.values())}
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import psutil
 import pytest
 import requests
 from chromium import browser as chromium
 from confluent_kafka import Producer
+from console_process import run_at
 from console_server import MESSAGES, PARTITIONS, Console, Shop, console, order, shop
 from fake_status import HOSTILE
 from kafka_topics import stored
@@ -201,10 +206,13 @@ def test_a_chart_says_what_it_shows_under_the_pointer(seen: Watched, server: Con
 
 
 @pytest.mark.slow
-def test_messages_are_found_by_text_key_offset_and_partition(seen: Watched, server: Console, there: Shop) -> None:
+def test_messages_are_found_by_text_key_offset_and_partition(
+    seen: Watched, server: Console, there: Shop, services: Services
+) -> None:
     page, rows = seen.page, seen.page.locator(".messages tbody tr:not([aria-hidden])")
     page.goto(f"{server.url}/#/topics/{there.orders}")
     expect(page.get_by_text("2,000 records in 4 partitions")).to_be_visible()
+    expect(page.get_by_text(f"Kafka at {services.kafka}")).to_be_visible()
     expect(page.get_by_text("50 messages")).to_be_visible()
     # The newest is first.
     expect(rows.first).to_contain_text(order(MESSAGES - 1)[1][:30])
@@ -288,6 +296,28 @@ def test_a_tail_shows_new_messages_and_can_be_paused(
     assert rows.count() == before
     page.get_by_role("button", name="Resume").click()
     expect(rows.first).to_contain_text('"tail-test": 1001')
+
+
+def test_a_topic_is_opened_in_the_kafka_of_its_node(
+    browser: Browser, there: Shop, services: Services, tmp_path: Path
+) -> None:
+    own, above = psutil.Process(), psutil.Process(os.getppid())
+    with ExitStack() as stack:
+        stack.enter_context(run_at(tmp_path, above, "away", "127.0.0.1:1", there.orders))
+        stack.enter_context(run_at(tmp_path, own, "here", services.kafka, there.orders))
+        acting = stack.enter_context(console(tmp_path))
+        seen = stack.enter_context(watched(browser, acting.url))
+        page = seen.page
+        node = f"topic:{there.orders}@{services.kafka}"
+        page.goto(f"{acting.url}/#/?node={quote(node)}")
+        page.locator(".chosen-node").get_by_role("link", name="Open").click()
+        expect(page.get_by_role("combobox", name="Kafka")).to_have_value(services.kafka)
+        expect(page.get_by_text("2,000 records in 4 partitions")).to_be_visible()
+        page.get_by_role("link", name="Topics", exact=True).click()
+        expect(page.get_by_text("choose one above")).to_be_visible()
+        page.get_by_role("combobox", name="Kafka").select_option(services.kafka)
+        expect(page.get_by_role("link", name=there.orders, exact=True)).to_be_visible()
+        seen.require_good()
 
 
 @pytest.mark.slow

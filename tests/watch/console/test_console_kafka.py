@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
+import os
+import re
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,14 +25,16 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from console_process import ConsoleProcess, console
-from kafka_topics import messages, new_topic
+from console_process import ConsoleProcess, console, run_at
+from kafka_topics import messages, new_topic, new_topics
 from pyspark.sql import SparkSession
 from waiting import PATIENCE, patience, until
 
 from penstock import kafka, write
+from penstock.kafka.brokers import Brokers
 from penstock.local.services import Services
-from penstock.watch.console import dead_letter_sending
+from penstock.watch.console import dead_letter_sending, dead_letter_topics
+from penstock.watch.console.console_routes import ROUTES, ApiRoute
 from penstock.watch.console.data_worker import MOST_CALLS
 
 PARTITIONS = 3
@@ -178,6 +183,58 @@ def test_records_are_found_by_partition_offset_time_and_text(site: Site) -> None
     assert told["error"] == f"{site.topic} has no partition 9"
     assert "is not latest" in site.made.get(f"/api/topics/{site.topic}/records?from=yesterday", 400)["error"]
     assert "there is no topic" in site.made.get("/api/topics/none-of-them/records", 404)["error"]
+
+
+def test_a_partition_that_a_topic_does_not_have_is_named(site: Site) -> None:
+    for query in ("from=99:0", "from=0:1,99:0", "before=99:0", "partition=0&from=99:0", "partition=0&before=99:0"):
+        for route in ("records", "download"):
+            told = site.made.get(f"/api/topics/{site.topic}/{route}?{query}", 400)
+            assert told["error"] == f"there is no partition 99 in {site.topic}"
+            assert told["next"] == f"give 0 to {PARTITIONS - 1}"
+
+
+NUMBERS = "-1 1.5 x NaN 99999999 999999999999999999 1e9 0x10 1_000 +1 \u0663 infinity"
+PLACES = "0:0:0 99:0 : 0: , 0:1,,1:2 0:-1 0:99999999999999999999"
+TIMES = "0001-01-01 9999-12-31T23:59:59+00:00 0001-01-01T00:00+23:59 2026-02-30 latest,earliest"
+TEXTS = '\U0001f600 % { {"a":NaN} null .. a/b [[[['
+WRONG = [*NUMBERS.split(), *PLACES.split(), *TIMES.split(), *TEXTS.split(), " 1", "\x00", "9" * 40, "[" * 500]
+FREE = ("key", "filter", "reason", "pipeline", "query")
+"""Parameters that may be any text."""
+SOME = {"topic": "", "id": "clicks", "cluster": "0", "name": "clicks/groups", "action": "pause"}
+
+
+@pytest.mark.parametrize(
+    "route", [one for one in ROUTES if one.parameters], ids=lambda route: f"{route.method} {route.path}"
+)
+def test_a_wrong_value_of_a_parameter_is_refused_with_words(route: ApiRoute, site: Site) -> None:
+    topic = site.dead if "dead-letters" in route.path else site.topic
+    path = re.sub(r"{(\w+)(:\w+)?}", lambda part: (SOME | {"topic": topic})[part[1]], route.path)
+    for parameter, value in ((one.name, value) for one in route.parameters for value in WRONG):
+        headers = {"X-Penstock-Token": site.made.token}
+        asked = requests.request(
+            route.method,
+            site.made.url + path,
+            params={parameter: value},
+            json={},
+            headers=headers,
+            timeout=PATIENCE,
+            stream=True,
+        )
+        with asked as answer:
+            if answer.status_code == 200:
+                streamed = answer.headers["content-type"].startswith("text/event-stream")
+                assert parameter in FREE or streamed or _may_be(parameter, value), (parameter, value, answer.text)
+                continue
+            told = answer.json()
+            assert 400 <= answer.status_code < 500 and told["error"] and told["next"], (parameter, value, told)
+            assert "report it" not in told["next"]
+
+
+def _may_be(parameter: str, value: str) -> bool:
+    """Whether it is a right value of this parameter, too."""
+    if parameter == "from":
+        return value.isdecimal() or value[:4] in ("0001", "9999")
+    return False
 
 
 def test_avro_is_decoded_through_the_registry_and_masked(site: Site) -> None:
@@ -395,6 +452,37 @@ def test_dead_letters_of_a_transaction_are_listed(site: Site) -> None:
         until(lambda: topic in [one["topic"] for one in site.made.get("/api/dead-letters")], "topic of dead letters")
 
 
+def test_dead_letters_are_looked_for_in_all_topics_within_a_time(services: Services, tmp_path: Path) -> None:
+    names = [f"many-{n:03}-{tmp_path.name}" for n in range(400)]
+    # In names that come after those of all other topics.
+    last = [f"zz-{tmp_path.name}-{n}" for n in range(2)]
+    with new_topics(services.kafka, [*names, *last], 1), console(tmp_path, "--servers", services.kafka) as made:
+        producer = Producer({"bootstrap.servers": services.kafka})
+        for name in names:
+            producer.produce(name, b"v")
+        assert producer.flush(60) == 0
+        letters(services.kafka, last[0], last[1], [b"v"])
+
+        def listed() -> list[Any]:
+            found: list[Any] = made.get("/api/dead-letters")
+            for rest in (one for one in found if one["topic"] is None):
+                assert 0 < rest["looked_at"] < rest["topics"] and rest["topics"] > len(names)
+            return [one["topic"] for one in found]
+
+        until(lambda: None not in listed(), "look at all topics")
+        assert last[0] in listed()
+
+
+def test_the_topics_that_were_looked_at_are_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, ends = Brokers(site.servers).as_json(), {site.dead: {"0": len(BAD)}, site.avro: {"0": 0, "1": 0, "2": 0}}
+    monkeypatch.setattr(dead_letter_topics, "_counted", {})
+    monkeypatch.setattr(dead_letter_topics, "BUDGET", -1.0)
+    assert asyncio.run(dead_letter_topics.counts(told, ends, [])) == {"topics": [], "looked_at": 0}
+    monkeypatch.undo()
+    answer = asyncio.run(dead_letter_topics.counts(told, ends, []))
+    assert ([one["topic"] for one in answer["topics"]], answer["looked_at"]) == ([site.dead], 2)
+
+
 def test_letters_that_another_request_sends_are_not_sent_twice(site: Site) -> None:
     with new_topic(site.servers, "twice", 1) as topic, new_topic(site.servers, "twice-to", 1) as to:
         letters(site.servers, topic, to, [b"v"] * 5000)
@@ -468,3 +556,56 @@ def test_an_unreachable_kafka_is_reported(tmp_path: Path) -> None:
         for path in ("/api/topics", "/api/topics/t/records", "/api/dead-letters"):
             told = made.get(path, 503)
             assert "127.0.0.1:1" in told["error"] and told["next"]
+
+
+AWAY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def two(services: Services, tmp_path: Path) -> Iterator[tuple[ConsoleProcess, str]]:
+    """A console that finds two runs whose Kafkas have topics of the same names: the first one's Kafka is away."""
+    own, above = psutil.Process(), psutil.Process(os.getppid())
+    with ExitStack() as stack:
+        topic = stack.enter_context(new_topic(services.kafka, "letters-of-two", 1))
+        letters(services.kafka, topic, topic + "-to", [b"v"])
+        stack.enter_context(run_at(tmp_path / "runs", above, "away", AWAY, topic))
+        stack.enter_context(run_at(tmp_path / "runs", own, "here", services.kafka, topic))
+        yield stack.enter_context(console(tmp_path, "--allow-actions")), topic
+
+
+def test_each_of_two_kafkas_is_read_by_its_name(two: tuple[ConsoleProcess, str], services: Services) -> None:
+    made, topic = two
+    kafkas = {AWAY, services.kafka}
+    shown = made.get("/api/overview")
+    assert (set(shown["kafkas"]), shown["kafka"]) == (kafkas, None)
+    # Nobody chose one of them, so none is shown in the place of the other.
+    for path in ("/api/topics", f"/api/topics/{topic}/records", "/api/dead-letters", f"/api/dead-letters/{topic}"):
+        told = made.get(path, 400)
+        assert all(name in told["error"] for name in kafkas) and "kafka=" in told["next"]
+        assert AWAY in made.get(f"{path}?kafka={AWAY}", 503)["error"]
+        assert made.get(f"{path}?kafka={services.kafka}")
+    (found,) = [one for one in made.get(f"/api/topics?kafka={services.kafka}") if one["name"] == topic]
+    assert (found["records"], found["readers"]) == (1, ["here"])
+    assert "kafka:9092" in made.get("/api/topics?kafka=kafka:9092", 404)["error"]
+
+
+def test_letters_are_sent_again_only_in_their_own_kafka(two: tuple[ConsoleProcess, str], services: Services) -> None:
+    made, topic = two
+    assert "Kafkas are known" in made.post(f"/api/dead-letters/{topic}/send", {"all": True}, 400)["error"]
+    assert AWAY in made.post(f"/api/dead-letters/{topic}/send?kafka={AWAY}", {"all": True}, 503)["error"]
+    told = made.post(f"/api/dead-letters/{topic}/send?kafka={services.kafka}", {"all": True})
+    assert told["failed"][0]["why"] == f"there is no topic {topic}-to"
+
+
+def test_topics_of_one_name_on_two_kafkas_are_two_nodes(two: tuple[ConsoleProcess, str], services: Services) -> None:
+    made, topic = two
+    shown = made.get("/api/overview")
+    nodes = {node["id"]: node for node in shown["graph"]["nodes"]}
+    for name, servers in (("away", AWAY), ("here", services.kafka)):
+        (run,) = [run for run in shown["runs"] if run["name"] == name]
+        whole = made.get(f"/api/pipelines/{run['id']}")
+        for query in (run["queries"][0], whole["queries"][0]):
+            node = nodes[query["sources"][0]["node"]]
+            assert (node["name"], node["kafka"]) == (topic, servers)
+            edge = {"source": node["id"], "target": query["node"]}
+            assert edge.items() <= next(e for e in shown["graph"]["edges"] if e["target"] == query["node"]).items()

@@ -245,7 +245,7 @@ def test_callers_at_the_start_share_one_connection(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(topic_list, "_reader", lambda kafka: Reader())
 
     async def calls() -> list[Any]:
-        topics = TopicList(lambda: Brokers("127.0.0.1:1"))
+        topics = TopicList(Brokers("127.0.0.1:1"))
         return await asyncio.gather(*(topics._opened() for _ in range(5)))
 
     readers = asyncio.run(calls())

@@ -28,7 +28,7 @@ from penstock.watch.console.connect_clusters import ConnectRefused
 from penstock.watch.console.console_data import ConsoleData
 from penstock.watch.console.console_openapi import description
 from penstock.watch.console.console_routes import ROUTES, ApiRoute
-from penstock.watch.console.data_worker import WorkerError
+from penstock.watch.console.data_worker import UNEXPECTED, WorkerError
 from penstock.watch.console.topic_list import CHECK_KAFKA
 from penstock.wire.errors import KafkaError
 
@@ -39,7 +39,7 @@ LONGEST_PATH = 4000
 """In characters. Python makes no number of more digits than that, which a part of a path may be."""
 STATUSES = {
     **dict.fromkeys(("NotFound", "NoTopic", "NoKafka", "NoPrometheus"), 404),
-    **{"Refused": 403, "AlreadySending": 409, "TooLarge": 413, "PageGone": 499},
+    **{"Refused": 403, "AlreadySending": 409, "TooLarge": 413, "PageGone": 499, UNEXPECTED: 500},
 }
 """The HTTP status of an error by the name of its class; others are 503 if they are retriable, and else 400."""
 

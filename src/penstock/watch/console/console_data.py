@@ -19,11 +19,10 @@ from penstock.watch.console.connect_clusters import ConnectClusters
 from penstock.watch.console.data_worker import DataWorker
 from penstock.watch.console.event_stream import Changes, Streams
 from penstock.watch.console.http_fetch import Address
+from penstock.watch.console.kafka_clusters import KafkaClusters
 from penstock.watch.console.masking import Mask
 from penstock.watch.console.run_polling import Run, Runs
 from penstock.watch.console.stopped_pipelines import StoppedPipelines
-from penstock.watch.console.topic_list import TopicList
-from penstock.wire.cluster import addresses
 
 Json = dict[str, Any]
 
@@ -39,7 +38,8 @@ WAIT = 2.0
 class ConsoleSettings:
     """What the console shows and what it may do.
 
-    Without `kafka` the Kafka of the runs is used, or else `local`, both without TLS and a login. `token` is None if the
+    The Kafkas are `kafka` and those of the runs, without any of them `local`; only `kafka` may have TLS and a login.
+    `token` is None if the
     console is read-only. `mask` are names of fields whose values are hidden; without `messages` no record is shown at
     all.
     """
@@ -64,8 +64,8 @@ class ConsoleData:
         self.settings = settings
         self.mask = Mask(settings.mask)
         self.runs = Runs(settings.targets)
-        self.topics = TopicList(self.kafka)
-        self.stopped = StoppedPipelines(self.topics.ends)
+        self.kafkas = KafkaClusters(settings.kafka, settings.local, self._servers_of_runs)
+        self.stopped = StoppedPipelines(self.kafkas.ends)
         self.clusters = ConnectClusters(lambda: settings.connect, self.mask)
         self.worker = DataWorker()
         self.streams = Streams()
@@ -88,28 +88,22 @@ class ConsoleData:
                 with suppress(asyncio.CancelledError):
                     await task
             await self.worker.close()
-            await self.topics.close()
+            await self.kafkas.close()
 
     def end(self) -> None:
         """End the streams of events, so that the server can end."""
         self.changes.end()
         self.worker.end()
 
-    def kafka(self) -> Brokers | None:
-        """Kafka, if one is known. Addresses of runs never get the login: a run file may name any server."""
-        if self.settings.kafka is not None:
-            return self.settings.kafka
-        servers = next(self._servers_of_runs(), None) or self.settings.local
-        return Brokers(servers) if servers else None
-
     def _servers_of_runs(self) -> Iterator[str]:
-        """The Kafka of this user's runs; what a target says is not used, since anybody may answer there."""
+        """The Kafkas of this user's runs; what a target says is not used, since anybody may answer there."""
         for run in self.runs.all():
-            if run.file is not None and run.file.servers:
+            if run.file is None:
+                continue
+            if run.file.servers:
                 yield run.file.servers
-            elif run.file is not None and run.status is not None:
-                topics = (node for node in run.status["graph"]["nodes"] if node["kind"] == "topic")
-                yield from (node["address"] for node in topics if is_servers(node.get("address", "")))
+            nodes = run.status["graph"]["nodes"] if run.status is not None else ()
+            yield from (node["address"] for node in nodes if overview.is_topic(node) and node.get("address"))
 
     def roots(self) -> list[Path]:
         """The folders of checkpoints: the given one, and those of all runs that were seen."""
@@ -136,8 +130,16 @@ class ConsoleData:
     async def _follow_connectors(self) -> None:
         while self.settings.connect:
             if self.streams.open:
-                self.connectors = await self.clusters.listed()
+                self.connectors = await self.listed_connectors()
             await asyncio.sleep(LOOK)
+
+    async def listed_connectors(self) -> list[Json]:
+        """The connectors of all Connect clusters, with the Kafka of their workers; None if that is not known."""
+        workers = {run.name: run.file.servers for run in self.runs.all() if run.file is not None}
+        return [
+            one | {"kafka": self.kafkas.name_of(next(filter(None, map(workers.get, overview.workers(one))), None))}
+            for one in await self.clusters.listed()
+        ]
 
     def overview(self) -> Json:
         """The overview of the API."""
@@ -146,11 +148,11 @@ class ConsoleData:
             "read_only": self.settings.token is None,
             "messages": self.settings.messages,
             "history": self.settings.prometheus is not None,
+            "kafkas": self.kafkas.names(),
+            "kafka": self.kafkas.default(),
         }
-        runs = overview.identified(self.runs.all())
-        stopped, hidden = self._stopped(runs)
-        shown = {id: run for id, run in runs.items() if id not in hidden}
-        told = overview.overview(shown, stopped, about, self.connectors)
+        runs, stopped = self._shown()
+        told = overview.overview(runs, stopped, about, self.connectors, self.kafkas.name_of)
         if self.stopped.problem:
             where = ", ".join(map(str, self.roots()))
             told["problems"].insert(0, overview.of_checkpoints(self.stopped.problem, where))
@@ -158,11 +160,20 @@ class ConsoleData:
 
     def run(self, id: str) -> Json | None:
         """A run with the history of its batches, or a pipeline that does not run; None if there is none of this id."""
+        runs, stopped = self._shown()
+        whole = {one["id"]: one for one in stopped} | (
+            {id: overview.told(id, runs[id], history=True)} if id in runs else {}
+        )
+        if id not in whole:
+            return None
+        shown = [overview.told(one, run) for one, run in runs.items()] + stopped
+        return overview.renamed(whole[id], overview.ids_of(shown, self.kafkas.name_of)[id])
+
+    def _shown(self) -> tuple[dict[str, Run], list[Json]]:
+        """The runs by id, and the pipelines that do not run."""
         runs = overview.identified(self.runs.all())
         stopped, hidden = self._stopped(runs)
-        if id in runs and id not in hidden:
-            return overview.told(id, runs[id], history=True)
-        return next((one for one in stopped if one["id"] == id), None)
+        return {id: run for id, run in runs.items() if id not in hidden}, stopped
 
     def _stopped(self, runs: dict[str, Run]) -> tuple[list[Json], set[str]]:
         """The pipelines that do not run, and the ids of runs that they stand for: of ended processes."""
@@ -179,17 +190,18 @@ class ConsoleData:
             found.append(pipeline)
         return found, hidden
 
-    def readers_and_writers(self) -> dict[str, tuple[list[str], list[str]]]:
-        """Who writes to a topic and who reads it, by the topic's name."""
+    def readers_and_writers(self, kafka: str) -> dict[str, tuple[list[str], list[str]]]:
+        """Who writes to a topic of this Kafka and who reads it, by the topic's name."""
         graph = self.overview()["graph"]
         names = {node["id"]: node["name"] for node in graph["nodes"]}
+        topics = {node["id"]: node["name"] for node in graph["nodes"] if node.get("kafka") == kafka}
         found: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
         for edge in graph["edges"]:
             source, target = edge["source"], edge["target"]
-            if target.startswith("topic:"):
-                found[target.removeprefix("topic:")][0].append(names.get(source, source))
-            if source.startswith("topic:"):
-                found[source.removeprefix("topic:")][1].append(names.get(target, target))
+            if target in topics:
+                found[topics[target]][0].append(names.get(source, source))
+            if source in topics:
+                found[topics[source]][1].append(names.get(target, target))
         return found
 
     def of_kind(self, kind: str) -> dict[str, Run]:
@@ -214,13 +226,6 @@ async def _without_end(follow: Callable[[], Awaitable[None]]) -> None:
             await asyncio.sleep(1)
 
 
-def is_servers(text: str) -> bool:
-    try:
-        return bool(addresses(text))
-    except ValueError:
-        return False
-
-
 def _kind(run: Run) -> str:
     if run.status is not None:
         return str(run.status["kind"])
@@ -240,4 +245,12 @@ def _with_end(pipeline: Json, run: Run) -> Json:
     about: Json = {key: last[key] for key in ("command", "started") if key in last}
     state = "failed" if last["state"] == "failed" else "stopped"
     about["problem"] = run.problem
+    about["graph"] = _with_addresses(pipeline["graph"], last["graph"] if run.status else None)
     return {**pipeline, **about, "state": state, "errors": [*pipeline["errors"], *last["errors"]], "queries": queries}
+
+
+def _with_addresses(graph: Json, last: Json | None) -> Json:
+    """The graph of a checkpoint, which has no addresses, with those that the process had."""
+    known = {node["id"]: node.get("address") for node in (last or {"nodes": []})["nodes"]}
+    nodes = [node | {"address": node.get("address") or known.get(node["id"])} for node in graph["nodes"]]
+    return graph | {"nodes": nodes}

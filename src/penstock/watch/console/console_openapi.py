@@ -87,6 +87,8 @@ SCHEMAS: dict[str, Json] = {
         read_only=FLAG,
         messages=FLAG,
         history=FLAG,
+        kafkas=_list(TEXT),
+        kafka=NULL_OR_TEXT,
         targets=_list(FREE),
         runs=_list(_ref("Run")),
         graph=_ref("Graph"),
@@ -108,7 +110,9 @@ SCHEMAS: dict[str, Json] = {
     "Records": _record(
         records=_list(_ref("Record")), more=FLAG, newer=TEXT, older=TEXT, skipped_batches=WHOLE, searched=WHOLE
     ),
-    "DeadLetterTopics": _list(_record(topic=TEXT, records=WHOLE, reasons=COUNTS)),
+    "DeadLetterTopics": _list(
+        _record(topic=NULL_OR_TEXT, records=WHOLE, reasons=COUNTS, looked_at=WHOLE, topics=WHOLE)
+    ),
     "DeadLetters": _record(
         topic=TEXT,
         reasons=_list(_record(reason=TEXT, count=WHOLE, first=TEXT, last=TEXT)),
@@ -132,7 +136,7 @@ SCHEMAS: dict[str, Json] = {
         next={"oneOf": [_ref("Letters"), {"type": "null"}]},
         error=NULL_OR_TEXT,
     ),
-    "Connectors": _list(_record(**_connector, letters=NULL_OR_TEXT, error=TEXT, problem=TEXT)),
+    "Connectors": _list(_record(**_connector, letters=NULL_OR_TEXT, kafka=NULL_OR_TEXT, error=TEXT, problem=TEXT)),
     "Connector": _record(**_connector, config=FREE, offsets={}, problem=TEXT),
     "Acted": _record(action=TEXT, done=FLAG, waited_seconds=NUMBER, connector=_record(**_connector)),
     "States": _list(_record(run=TEXT, name=TEXT, operator=TEXT, batch=WHOLE, committed=TEXT, age_seconds=NUMBER)),

@@ -22,6 +22,7 @@ from penstock.watch.console.data_worker import WorkerError
 from penstock.watch.console.event_stream import event
 from penstock.watch.console.http_fetch import fetch
 from penstock.watch.console.page_security import Refused
+from penstock.watch.console.topic_list import TopicList
 
 MOST_BODY = 1 << 20
 """The most bytes of a request's body."""
@@ -79,6 +80,11 @@ class Call:
         if not TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise NotFound(f"{topic[:100]!r} is not a name of a topic", next="choose one of /api/topics")
         return topic
+
+    @property
+    def kafka(self) -> str | None:
+        """The Kafka that the request names."""
+        return self.query.get(KAFKA.name)
 
     async def body(self) -> Json:
         """The body as a JSON object; raises PenstockError for another one, and TooLarge."""
@@ -167,16 +173,23 @@ async def _history(data: ConsoleData, call: Call) -> Any:
 
 async def _topics(data: ConsoleData, call: Call) -> Any:
     await data.ready()
-    return await data.topics.listed(data.readers_and_writers())
+    topics = await _kafka(data, call)
+    return await topics.listed(data.readers_and_writers(topics.brokers.servers))
 
 
-def _record_arguments(data: ConsoleData, call: Call) -> Json:
+async def _kafka(data: ConsoleData, call: Call) -> TopicList:
+    """The topics of the Kafka that the request means, once all runs were asked for theirs."""
+    await data.runs.looked.wait()
+    return data.kafkas.topics(call.kafka)
+
+
+async def _record_arguments(data: ConsoleData, call: Call) -> Json:
     """What the worker needs to read records of a topic."""
     if not data.settings.messages:
         raise Refused("the console shows no messages", next="start it without --no-messages")
     settings = data.settings
     return {
-        "kafka": data.topics.require_kafka().as_json(),
+        "kafka": (await _kafka(data, call)).brokers.as_json(),
         "parameters": {**call.query, "topic": call.topic},
         "mask": list(settings.mask),
         "registry": settings.registry,
@@ -184,12 +197,12 @@ def _record_arguments(data: ConsoleData, call: Call) -> Json:
 
 
 async def _records(data: ConsoleData, call: Call) -> Any:
-    arguments = _record_arguments(data, call)
+    arguments = await _record_arguments(data, call)
     return await while_connected(call.request, data.worker.call("records", **arguments))
 
 
 async def _tail(data: ConsoleData, call: Call) -> Response:
-    arguments = _record_arguments(data, call)
+    arguments = await _record_arguments(data, call)
 
     async def events() -> AsyncGenerator[str, None]:
         async with aclosing(data.worker.items("tail", **arguments)) as items:
@@ -205,7 +218,7 @@ async def _tail(data: ConsoleData, call: Call) -> Response:
 
 async def _download(data: ConsoleData, call: Call) -> Response:
     form = call.query.get("as", "ndjson")
-    arguments = _record_arguments(data, call) | {"form": form}
+    arguments = (await _record_arguments(data, call)) | {"form": form}
     chunks = data.worker.items("download", **arguments)
     # The first chunk comes before the answer, so that an error becomes one.
     first = await while_connected(call.request, _first(chunks))
@@ -226,18 +239,21 @@ async def _first(chunks: AsyncGenerator[str, None]) -> str:
 
 
 async def _dead_letters(data: ConsoleData, call: Call) -> Any:
-    listed = await data.topics.listed({})
-    topics = [one["name"] for one in listed if not one["internal"] and one["records"]]
-    kafka = data.topics.require_kafka().as_json()
+    found = await _kafka(data, call)
+    topics = await found.with_records()
+    kafka = found.brokers.as_json()
     mask = list(data.settings.mask)
     work = data.worker.call("count_dead_letters", kafka=kafka, topics=topics, mask=mask)
-    return await while_connected(call.request, work)
+    answer = await while_connected(call.request, work)
+    every = len(topics) + found.left_out
+    left_out = {"topic": None, "looked_at": answer["looked_at"], "topics": every}
+    return [*answer["topics"], *([left_out] if answer["looked_at"] < every else [])]
 
 
 async def _dead_letters_of(data: ConsoleData, call: Call) -> Any:
     work = data.worker.call(
         "dead_letters",
-        kafka=data.topics.require_kafka().as_json(),
+        kafka=(await _kafka(data, call)).brokers.as_json(),
         topic=call.topic,
         parameters=call.query,
         mask=list(data.settings.mask),
@@ -249,7 +265,7 @@ async def _dead_letters_of(data: ConsoleData, call: Call) -> Any:
 
 async def _send(data: ConsoleData, call: Call) -> Any:
     which = await call.body()
-    kafka = data.topics.require_kafka().as_json()
+    kafka = (await _kafka(data, call)).brokers.as_json()
     arguments = {"kafka": kafka, "topic": call.topic, "which": which, "mask": list(data.settings.mask)}
     try:
         return await data.worker.call("send_letters", **arguments)
@@ -260,7 +276,7 @@ async def _send(data: ConsoleData, call: Call) -> Any:
 
 
 async def _connectors(data: ConsoleData, call: Call) -> Any:
-    return await data.clusters.listed()
+    return await data.listed_connectors()
 
 
 async def _connector(data: ConsoleData, call: Call) -> Any:
@@ -328,13 +344,14 @@ async def _ingest(data: ConsoleData, call: Call) -> Any:
     ]
 
 
+KAFKA = Parameter("kafka", "The Kafka, one of `kafkas` of the overview; by default that of --servers, or the only one.")
 PARTITION = Parameter("partition", "Only this partition.", whole=True)
 LIMIT = Parameter("limit", "The most records: 500 for a page, 10000 for a download.", whole=True)
 FROM = Parameter("from", "latest, earliest, an ISO time, an offset, or partition:offset,partition:offset.")
 BEFORE = Parameter("before", "With from=latest: the records before these offsets, written as partition:offset,...")
 KEY = Parameter("key", "Only records with this key, as the page shows it.")
 FILTER = Parameter("filter", "Only records with this text in the key, the value or a header; case does not matter.")
-SEARCH = (PARTITION, FROM, BEFORE, LIMIT, KEY, FILTER)
+SEARCH = (KAFKA, PARTITION, FROM, BEFORE, LIMIT, KEY, FILTER)
 
 ROUTES = (
     ApiRoute("/api/overview", "All runs, their graph, and what is wrong, worst first", _overview, "Overview"),
@@ -351,7 +368,7 @@ ROUTES = (
             Parameter("range", "How far back.", tuple(long_history.RANGES)),
         ),
     ),
-    ApiRoute("/api/topics", "All topics with their records and rates", _topics, "Topics"),
+    ApiRoute("/api/topics", "All topics of a Kafka with their records and rates", _topics, "Topics", (KAFKA,)),
     ApiRoute("/api/topics/{topic}/records", "Records of a topic", _records, "Records", SEARCH),
     ApiRoute("/api/topics/{topic}/tail", "New records as server-sent events", _tail, "events", SEARCH),
     ApiRoute(
@@ -361,19 +378,26 @@ ROUTES = (
         "file",
         (*SEARCH, Parameter("as", "The form of the file.", ("ndjson", "csv"))),
     ),
-    ApiRoute("/api/dead-letters", "The topics that have dead letters", _dead_letters, "DeadLetterTopics"),
+    ApiRoute(
+        "/api/dead-letters",
+        "The topics that have dead letters; a last one without a name says if not all were looked at",
+        _dead_letters,
+        "DeadLetterTopics",
+        (KAFKA,),
+    ),
     ApiRoute(
         "/api/dead-letters/{topic}",
         "The reasons of a topic's newest dead letters, and the letters",
         _dead_letters_of,
         "DeadLetters",
-        (Parameter("reason", "Only letters with this reason."), LIMIT),
+        (KAFKA, Parameter("reason", "Only letters with this reason."), LIMIT),
     ),
     ApiRoute(
         "/api/dead-letters/{topic}/send",
         "Send dead letters again to the topic in their headers; nothing prevents sending them twice",
         _send,
         "Sent",
+        (KAFKA,),
         method="POST",
         body="Letters",
     ),

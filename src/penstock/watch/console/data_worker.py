@@ -38,6 +38,8 @@ IDLE = 60.0
 """Seconds without a call after which the process ends."""
 MOST_CALLS = 16
 """The most calls at a time."""
+UNEXPECTED = "Unexpected"
+"""The kind of an error that is one of penstock's own."""
 PROGRAM = "penstock.watch.console.worker_program"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -31,7 +32,8 @@ MOST_KEPT = 64 << 20
 """About the most bytes of the newest letters, which are kept until all are read."""
 NEWEST = 20
 """The last offsets of each partition in which a letter is looked for: the end of a transaction takes one, too."""
-LOOKED_AT_TOPICS = 300
+BUDGET = 6.0
+"""Seconds for looking for letters in topics that have changed."""
 QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?")
 NUMBER = re.compile(r"\d+")
 LONGEST, LONGEST_TEXT = 300, 16 << 10
@@ -91,28 +93,46 @@ class Letter:
         return [(name, value) for name, value in self.headers if not name.startswith(PREFIX)]
 
 
-async def counts(kafka: Json, topics: list[str], mask: list[str]) -> list[Json]:
-    """The topics whose newest records are dead letters, with the number of records and the newest reasons."""
-    found, hide, servers = [], Mask(mask), kafka["servers"]
-    for gone in [one for one in _counted if one[0] == servers and one[1] not in topics]:
+async def counts(kafka: Json, topics: Json, mask: list[str]) -> Json:
+    """The topics whose newest records are dead letters, with the number of records and the newest reasons.
+
+    `topics` are the ends of the topics' partitions by topic. Topics that have not changed are not looked at again, and
+    new ones first; what is not looked at within `BUDGET` seconds is left to the next call. `looked_at` is the number of
+    topics of which something is known.
+    """
+    hide, servers = Mask(mask), kafka["servers"]
+    ends = {topic: {int(p): end for p, end in of.items()} for topic, of in topics.items()}
+    for gone in [one for one in _counted if one[0] == servers and one[1] not in ends]:
         del _counted[gone]
+    changed = [topic for topic in ends if _counted.get((servers, topic), ({}, None))[0] != ends[topic]]
+    deadline = time.monotonic() + BUDGET
     async with opened(kafka) as reader:
-        for topic in topics[:LOOKED_AT_TOPICS]:
+        for topic in _in_turn(servers, changed):
+            if time.monotonic() > deadline:
+                break
             try:
-                ends = await reader.latest(topic)
-                known, answer = _counted.get((servers, topic), (None, None))
-                if known != ends:
-                    answer = await _count(reader, topic, ends, hide)
-                    _counted[servers, topic] = ends, answer
+                answer = await _count(reader, topic, ends[topic], hide)
             except (ConnectionLost, RequestTimeout):
                 # Kafka is away, also for the other topics: no letters would look like none to care about.
                 raise
             except KafkaError:
                 # The topic was deleted meanwhile, or this user may not read it.
-                continue
-            if answer is not None:
-                found.append(answer)
-    return found
+                answer = None
+            # The last of all, so that of those that change all the time each has its turn.
+            _counted.pop((servers, topic), None)
+            _counted[servers, topic] = ends[topic], answer
+    known = [answer for (of, topic), (_, answer) in _counted.items() if of == servers and topic in ends]
+    return {"topics": sorted(filter(None, known), key=_by_topic), "looked_at": len(known)}
+
+
+def _in_turn(servers: str, topics: list[str]) -> list[str]:
+    """The topics that were never looked at, then those whose last look is longest ago."""
+    looked = {topic: turn for turn, (of, topic) in enumerate(_counted) if of == servers}
+    return sorted(topics, key=lambda topic: looked.get(topic, -1))
+
+
+def _by_topic(answer: Json) -> str:
+    return str(answer["topic"])
 
 
 async def _count(reader: Reader, topic: str, ends: Offsets, mask: Mask) -> Json | None:

@@ -6,15 +6,20 @@ Wrong is what has failed, is behind its target, waits, or is stopped with record
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from penstock.watch import graph as graphs
 
 if TYPE_CHECKING:
     # `penstock status` uses this module without the extra that asks other servers.
     from penstock.watch.console.run_polling import Run
 
 Json = dict[str, Any]
+KafkaOf = Callable[[str | None], str | None]
+"""The name of the Kafka at an address."""
 
 
 def now() -> str:
@@ -46,12 +51,20 @@ def _unknown(run: Run) -> Json:
     return about | {"name": run.name, "state": "starting", "queries": [], "errors": [], "graph": graph}
 
 
-def overview(runs: Mapping[str, Run], stopped: Sequence[Json], about: Json, connectors: Sequence[Json] = ()) -> Json:
+def overview(
+    runs: Mapping[str, Run],
+    stopped: Sequence[Json],
+    about: Json,
+    connectors: Sequence[Json] = (),
+    kafka_of: KafkaOf = lambda address: None,
+) -> Json:
     """The overview; `stopped` are pipelines that do not run, `about` is what the console says of itself.
 
-    `connectors` are those of Connect clusters, as their page has them.
+    `connectors` are those of Connect clusters, as their page has them; `kafka_of` names the Kafka at an address.
     """
     shown = [told(id, run) for id, run in runs.items()] + list(stopped)
+    ids = ids_of(shown, kafka_of)
+    shown = [renamed(run, ids[run["id"]]) for run in shown]
     targets = [
         {"id": id, "url": run.address.url, "reachable": run.reachable, "problem": run.problem}
         for id, run in runs.items()
@@ -62,18 +75,68 @@ def overview(runs: Mapping[str, Run], stopped: Sequence[Json], about: Json, conn
         **about,
         "targets": targets,
         "runs": shown,
-        "graph": graph(shown, runs),
+        "graph": graph(shown, runs, kafka_of),
         "problems": problems(shown, connectors),
     }
 
 
-def graph(shown: Sequence[Json], runs: Mapping[str, Run]) -> Json:
-    """The graphs of all runs as one; an edge has the rows a second of the source or sink that it stands for."""
+def is_topic(node: Mapping[str, Any]) -> bool:
+    return str(node["id"]).startswith("topic:")
+
+
+def ids_of(shown: Sequence[Json], kafka_of: KafkaOf) -> dict[str, dict[str, str]]:
+    """The ids in the graph of all runs by run and by the run's own ids.
+
+    Topics and tables of one name on several clusters are several nodes, and so are queries and states of one name in
+    several runs.
+    """
+    places = {run["id"]: {node["id"]: _place(node, run["id"], kafka_of) for node in _nodes(run)} for run in shown}
+    ids = graphs.ids_apart(place for own in places.values() for place in own.values())
+    return {run: {old: ids[place] for old, place in own.items()} for run, own in places.items()}
+
+
+def _nodes(run: Json) -> list[Json]:
+    nodes: list[Json] = run["graph"]["nodes"]
+    return nodes
+
+
+def _place(node: Json, run: str, kafka_of: KafkaOf) -> graphs.Place:
+    address = node.get("address")
+    id = node["id"].removesuffix(f"@{address}") if address else node["id"]
+    if node["kind"] in (graphs.QUERY, graphs.STATE):
+        return id, run
+    return id, (kafka_of(address) or address) if is_topic(node) and address else address
+
+
+def renamed(run: Json, ids: Mapping[str, str]) -> Json:
+    """The run with other ids of the nodes of its graph."""
+    if all(old == new for old, new in ids.items()):
+        return run
+
+    def moved(of: Json, *fields: str) -> Json:
+        return of | {name: ids.get(of[name], of[name]) for name in fields if of.get(name)}
+
+    def with_parts(query: Json) -> Json:
+        parts = {part: [moved(one, "node") for one in query[part]] for part in ("sources", "sinks") if part in query}
+        return moved(query, "node") | parts
+
+    queries = [with_parts(query) for query in run["queries"]]
+    nodes = [moved(node, "id") for node in _nodes(run)]
+    edges = [moved(edge, "source", "target") for edge in run["graph"]["edges"]]
+    return run | {"queries": queries, "graph": {"nodes": nodes, "edges": edges}}
+
+
+def graph(shown: Sequence[Json], runs: Mapping[str, Run], kafka_of: KafkaOf) -> Json:
+    """The graphs of all runs as one; an edge has the rows a second of the source or sink that it stands for.
+
+    A topic has its Kafka; None if the console does not read that, or does not know which it is.
+    """
     nodes: dict[str, Json] = {}
     edges: dict[tuple[str, str], Json] = {}
     for run in shown:
-        for node in run["graph"]["nodes"]:
-            nodes.setdefault(node["id"], node)
+        for node in _nodes(run):
+            more = {"kafka": kafka_of(node.get("address"))} if is_topic(node) else {}
+            nodes.setdefault(node["id"], node | more)
         for edge in run["graph"]["edges"]:
             edges.setdefault((edge["source"], edge["target"]), dict(edge))
         if run["id"] in runs:
@@ -104,9 +167,12 @@ SEVERITIES = ("failed", "behind", "waiting", "stopped")
 def problems(runs: Sequence[Mapping[str, Any]], connectors: Sequence[Mapping[str, Any]] = ()) -> list[Json]:
     """The problems of runs and connectors: the worst first, then those that are furthest behind."""
     found = [problem for run in runs for problem in _of_run(run)]
-    known = {problem["what"] for problem in found}
-    # A connector of `penstock connect` may be known from its run, too.
-    found += [one for connector in connectors for one in _of_cluster(connector) if one["what"] not in known]
+    # A connector of `penstock connect` may be known from its run, too: the name of the run is the worker's address. A
+    # connector of the same name in another group is another one.
+    known = {(run.get("name"), problem["what"]) for run in runs for problem in _of_run(run)}
+    for connector in connectors:
+        own = workers(connector)
+        found += [one for one in _of_cluster(connector) if not any((worker, one["what"]) in known for worker in own)]
     found.sort(key=lambda one: (SEVERITIES.index(one["severity"]), -one.pop("_weight")))
     return found
 
@@ -164,6 +230,10 @@ def _of_query(run: Mapping[str, Any], query: Mapping[str, Any]) -> Iterator[Json
     elif state == "waiting":
         what = f"{name} waits for {query.get('waits_for') or 'a server'}"
         yield _problem("waiting", run, name, what, place, query.get("next") or "start what it waits for", weight=lag)
+    elif (late := slowest(query)) is not None and late[0] > query.get("target_seconds", float("inf")):
+        what = f"the delay of {name} is {late[0]:.1f} s at P99, its target is {query['target_seconds']:g} s"
+        step = "see the phases of its batches; if the events themselves are old, raise the pipeline's target"
+        yield _problem("behind", run, name, what, late[1], step, weight=late[0])
 
 
 def _of_connector(run: Mapping[str, Any], connector: Mapping[str, Any]) -> Iterator[Json]:
@@ -187,6 +257,12 @@ def _of_cluster(connector: Mapping[str, Any]) -> Iterator[Json]:
     yield from _of_connector(cluster, connector)
 
 
+def workers(connector: Mapping[str, Any]) -> set[str]:
+    """The addresses of the workers of a connector, which are the names of their runs."""
+    own = [connector.get("worker", ""), *(task.get("worker", "") for task in connector.get("tasks", ()))]
+    return {urlsplit(connector["url"]).netloc, *filter(None, own)}
+
+
 def cause(trace: str) -> str:
     """The line of a trace that says why: of Java the last cause or the first line, of Python the last one."""
     lines = [line for line in trace.splitlines() if line and not line[0].isspace()]
@@ -208,6 +284,20 @@ def furthest(query: Mapping[str, Any]) -> tuple[float, str] | None:
     """The longest lag of a query's sources in seconds, and the source; None if no lag is known."""
     known = [(source["lag_seconds"], source["name"]) for source in query.get("sources", ()) if "lag_seconds" in source]
     return max(known, default=None)
+
+
+def slowest(query: Mapping[str, Any], percentile: str = "p99") -> tuple[float, str] | None:
+    """The percentile of the delay of a query's slowest sink, and the sink; None if no delay is known."""
+    sinks = query.get("sinks", ())
+    known = [(sink["delay"][percentile], sink["name"]) for sink in sinks if percentile in sink.get("delay", {})]
+    return max(known, default=None)
+
+
+def unmeasured(query: Mapping[str, Any]) -> str:
+    """Why no delay of a query is known; "" if one is, or the query does not say."""
+    if slowest(query) is not None:
+        return ""
+    return next((why for sink in query.get("sinks", ()) if (why := sink.get("delay", {}).get("unknown"))), "")
 
 
 def _restart(run: Mapping[str, Any]) -> str:

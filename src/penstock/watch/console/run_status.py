@@ -94,6 +94,7 @@ DELAY = record(
     {
         "bounds": list_of(number, 64),
         "buckets": list_of(number, 64),
+        "unknown": MESSAGE,
         **dict.fromkeys(("p50", "p95", "p99", "sum"), number),
     }
 )

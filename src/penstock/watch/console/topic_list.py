@@ -1,4 +1,4 @@
-"""All topics with their records and rates, and where topics end, by our own Kafka client.
+"""All topics of a Kafka with their records and rates, and where topics end, by our own Kafka client.
 
 It asks for offsets only, which loads no compiled loops: records are read by a process of their own (`data_worker`).
 """
@@ -9,8 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-
-from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.kafka.brokers import Brokers
@@ -28,27 +26,19 @@ CHECK_KAFKA = "check that Kafka runs, and the file of --command-config if it nee
 Offsets = dict[int, int]
 
 
-class NoKafka(PenstockError):
-    """The console does not know a Kafka."""
-
-
 class TopicList:
-    """`kafka` is called each time, since the address may come from a run that starts later."""
+    """Belongs to one event loop; connects at its first use."""
 
-    def __init__(self, kafka: Callable[[], Brokers | None]) -> None:
-        self._kafka = kafka
-        self._reader: tuple[Brokers, Reader] | None = None
+    def __init__(self, brokers: Brokers) -> None:
+        self.brokers = brokers
+        self._reader: Reader | None = None
         self._busy, self._opening = asyncio.Lock(), asyncio.Lock()
+        self.left_out = 0
+        """The topics beyond `MOST_TOPICS`, of which nothing is known."""
         self._ends: dict[str, Offsets] = {}
         self._starts: dict[str, Offsets] = {}
         self._rates: dict[str, float] = {}
         self._asked = self._asked_starts = 0.0
-
-    def require_kafka(self) -> Brokers:
-        kafka = self._kafka()
-        if kafka is None:
-            raise NoKafka("no Kafka is known", next="give --servers HOST:PORT, or start a pipeline that uses Kafka")
-        return kafka
 
     async def listed(self, edges: Mapping[str, tuple[list[str], list[str]]]) -> list[dict[str, Any]]:
         """Every topic; `edges` are the names of its writers and readers by topic.
@@ -69,6 +59,11 @@ class TopicList:
             for name, ends in sorted(self._ends.items())
         ]
 
+    async def with_records(self) -> dict[str, Offsets]:
+        """The ends of the partitions of each topic that is not Kafka's own and has records."""
+        listed = await self.listed({})
+        return {one["name"]: self._ends[one["name"]] for one in listed if not one["internal"] and one["records"]}
+
     async def ends(self, topic: str) -> tuple[Offsets, Offsets]:
         """The first offset and the end of each partition of a topic."""
         reader = await self._opened()
@@ -76,19 +71,15 @@ class TopicList:
 
     async def close(self) -> None:
         if self._reader is not None:
-            await self._reader[1].close()
+            await self._reader.close()
 
     async def _opened(self) -> Reader:
-        kafka = self.require_kafka()
-        # Of two callers at the start, the second would close the reader of the first.
+        # Of two callers at the start, each would open a reader.
         async with self._opening:
-            if self._reader is None or self._reader[0] != kafka:
+            if self._reader is None:
                 # Loading it takes a tenth of a second, in which the loop must go on.
-                made = await asyncio.to_thread(_reader, kafka)
-                await self.close()
-                self._reader = kafka, made
-                self._ends, self._starts, self._rates, self._asked, self._asked_starts = {}, {}, {}, 0.0, 0.0
-            return self._reader[1]
+                self._reader = await asyncio.to_thread(_reader, self.brokers)
+            return self._reader
 
     async def _refresh(self) -> None:
         """Ask for all offsets, unless they are fresh; concurrent callers share one refresh."""
@@ -97,7 +88,8 @@ class TopicList:
             now = time.monotonic()
             if now - self._asked < FRESH:
                 return
-            names = sorted(await reader.topics())[:MOST_TOPICS]
+            every = sorted(await reader.topics())
+            names, self.left_out = every[:MOST_TOPICS], max(0, len(every) - MOST_TOPICS)
             if now - self._asked_starts > FRESH_STARTS or set(names) - set(self._starts):
                 self._starts, self._asked_starts = await _all(names, reader.earliest), now
             ends = await _all(names, reader.latest)

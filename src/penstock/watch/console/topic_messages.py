@@ -351,11 +351,12 @@ async def _found(kafka: Json, query: Query, viewer: Viewer) -> Found:
             earliest = {p: at for p, at in (await reader.earliest(query.topic)).items() if p in ends}
             search = _Search(query, viewer, {p: [] for p in ends})
             if query.start == "latest":
-                return await _backwards(reader, search, earliest, _before(query, ends))
+                return await _backwards(reader, search, earliest, await _before(reader, query, ends))
             start = {p: max(at, earliest[p]) for p, at in (await _starts(reader, query)).items()}
             return await _forwards(reader, search, start, ends)
         except UnknownTopicOrPartition:
-            raise NoTopic(f"there is no topic {query.topic}", next="choose one of /api/topics") from None
+            where = f"Kafka at {kafka['servers']}"
+            raise NoTopic(f"there is no topic {query.topic}", where=where, next="choose one of /api/topics") from None
 
 
 class NoTopic(PenstockError):
@@ -379,19 +380,28 @@ async def _starts(reader: Reader, query: Query) -> Offsets:
     elif is_offset(query.start):
         found = dict.fromkeys(await reader.partitions(query.topic), int(query.start))
     elif (offsets := offsets_of(query.start)) is not None:
-        found = (await reader.latest(query.topic)) | offsets
+        ends = await reader.latest(query.topic)
+        found = ends | _in_topic(query, offsets, ends)
     else:
         found = await reader.at_time(query.topic, milliseconds(query.start))
     return {p: at for p, at in found.items() if query.partition in (None, p)}
 
 
-def _before(query: Query, ends: Offsets) -> Offsets:
+async def _before(reader: Reader, query: Query, ends: Offsets) -> Offsets:
     if not query.before:
         return ends
     offsets = offsets_of(query.before)
     if offsets is None:
         raise BadQuery(f"before is not offsets by partition: {query.before!r}", next='write it as "0:12,1:40"')
+    offsets = _in_topic(query, offsets, await reader.latest(query.topic))
     return {p: min(end, offsets.get(p, end)) for p, end in ends.items()}
+
+
+def _in_topic(query: Query, offsets: Offsets, ends: Offsets) -> Offsets:
+    """The offsets, whose partitions the topic must have; raises BadQuery."""
+    if missing := sorted(offsets.keys() - ends.keys()):
+        raise BadQuery(f"there is no partition {missing[0]} in {query.topic}", next=f"give 0 to {len(ends) - 1}")
+    return offsets
 
 
 def _by_time(record: Json) -> tuple[str, int, int]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.codec import exact_json
 from penstock.errors import PenstockError
-from penstock.watch.console.data_worker import AHEAD, BEAT, LONGEST
+from penstock.watch.console.data_worker import AHEAD, BEAT, LONGEST, UNEXPECTED
 from penstock.watch.console.topic_list import CHECK_KAFKA
 from penstock.wire.errors import KafkaError
 
@@ -71,14 +71,21 @@ class Calls:
         except PenstockError as error:
             self._fail(id, error, error.what, error.where, error.next)
         except Exception as error:
-            self._fail(id, error, f"{type(error).__name__}: {error}", call, "this is an error of penstock: report it")
+            what, step = f"{type(error).__name__}: {error}", "this is an error of penstock: report it"
+            self._fail(id, error, what, call, step, kind=UNEXPECTED)
 
     def _forget(self, id: int) -> None:
         del self._tasks[id], self._room[id]
 
-    def _fail(self, id: int, error: Exception, what: str, where: str, next: str) -> None:
+    def _fail(self, id: int, error: Exception, what: str, where: str, next: str, kind: str = "") -> None:
         retriable = bool(getattr(error, "retriable", False))
-        told = {"kind": type(error).__name__, "retriable": retriable, "what": what, "where": where, "next": next}
+        told = {
+            "kind": kind or type(error).__name__,
+            "retriable": retriable,
+            "what": what,
+            "where": where,
+            "next": next,
+        }
         self._send({"id": id, "error": told})
 
 

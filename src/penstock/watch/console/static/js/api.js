@@ -42,9 +42,9 @@ export function get(parts, params, signal) {
   return answered(address(parts, params), { signal: signal ? AbortSignal.any([signal, limit]) : limit });
 }
 
-export function post(parts, body = {}) {
+export function post(parts, body = {}, params = {}) {
   const headers = { "Content-Type": "application/json", "X-Penstock-Token": token() };
-  return answered(address(parts), {
+  return answered(address(parts, params), {
     method: "POST",
     headers,
     body: JSON.stringify(body),

@@ -12,6 +12,10 @@ export const rowsPerSecond = (query) => query.rows_per_second ?? null;
 /** A percentile ("p50", "p95", "p99") of the delay, of the slowest sink. */
 export const delay = (query, percentile) => largest((query.sinks ?? []).map((sink) => sink.delay?.[percentile]));
 
+/** Why no delay of a query is known; "" if one is, or its command does not say. */
+export const unmeasured = (query) =>
+  delay(query, "p99") === null ? ((query.sinks ?? []).map((sink) => sink.delay?.unknown).find(Boolean) ?? "") : "";
+
 /** The states, worst first, with a sentence about each. */
 export const STATES = {
   failed: "ended with an error",
@@ -42,7 +46,7 @@ export function queriesOf(overview) {
   );
 }
 
-function factsOfNode(node, queries, reading, writing, rates) {
+function factsOfNode(node, queries, reading, writing, rates, edges) {
   // What is read from a topic by several queries was written once.
   const rate = rates.get(`to ${node.id}`) ?? rates.get(`from ${node.id}`) ?? null;
   const facts = { node, rate, state: null, run: null, query: null };
@@ -69,19 +73,15 @@ function factsOfNode(node, queries, reading, writing, rates) {
     lagRecords: largest(sources.map((source) => source.lag_records)),
     delay: largest(sinks.map((sink) => sink.delay?.p99)),
     deadLetters: total(sinks.map((sink) => counted(sink.dead_letters))),
-    ...(node.kind === "state" ? factsOfState(node, queries) : { rows: null }),
+    ...(node.kind === "state" ? factsOfState(node, queries, edges) : { rows: null }),
   };
 }
 
 /** The rows of a state, and its name in the list of states, which follows the folders of checkpoints. */
-function factsOfState(node, queries) {
-  const operator = node.id.slice(node.id.lastIndexOf("/") + 1);
-  const owners = queries
-    .map(({ query }) => query)
-    .filter(
-      (query) =>
-        node.id === `state:${query.name}/${operator}` || node.id === `state:${query.node?.slice(6)}/${operator}`,
-    );
+function factsOfState(node, queries, edges) {
+  const operator = node.name;
+  const keeping = new Set(edges.filter((edge) => edge.target === node.id).map((edge) => edge.source));
+  const owners = queries.map(({ query }) => query).filter((query) => keeping.has(query.node));
   const rows = total(
     owners.flatMap((query) =>
       (query.states ?? []).filter((state) => state.operator === operator).map((state) => state.rows),
@@ -107,5 +107,6 @@ export function factsOf(overview, queries) {
     rates.set(`from ${source}`, largest([rates.get(`from ${source}`), rate]));
     rates.set(`to ${target}`, total([rates.get(`to ${target}`), rate]));
   }
-  return new Map(overview.graph.nodes.map((node) => [node.id, factsOfNode(node, queries, reading, writing, rates)]));
+  const { nodes, edges } = overview.graph;
+  return new Map(nodes.map((node) => [node.id, factsOfNode(node, queries, reading, writing, rates, edges)]));
 }

@@ -6,6 +6,7 @@ import { count, duration, many, rate } from "./format.js";
 import { factsOf, queriesOf, rankOf } from "./facts.js";
 import { go, href, setQuery } from "./route.js";
 import { GraphView } from "./graph.js";
+import { isTopic, topicPage } from "./kafka.js";
 import { around, components } from "./layout.js";
 import { State, breakable, kindSign } from "./marks.js";
 import { Table } from "./table.js";
@@ -15,8 +16,7 @@ const LARGE = 60; // nodes above which idle components are folded unless the add
 /** The page of a node, or null. */
 function pageOf({ node, run, query, listed }) {
   if (run) return href("pipelines", [run.id], { query: query.name });
-  if (node.kind === "topic") return href("topics", [node.name]);
-  if (node.kind === "sink" && node.id.startsWith("topic:")) return href("topics", [node.name]);
+  if (isTopic(node)) return topicPage(node);
   if (node.kind === "state") return listed && href("state", [listed]);
   if (node.kind === "http") return href("ingest");
   return null;
@@ -93,8 +93,10 @@ function Chosen({ facts, near }) {
     (facts.lagSeconds ?? null) !== null && `lag ${duration(facts.lagSeconds)}`,
     (facts.delay ?? null) !== null && `delay P99 ${duration(facts.delay)}`,
   ];
+  const unread = isTopic(facts.node) && !page;
   return html`<div class="chosen-node">
     <p><strong class="break">${facts.node.name}</strong> <span class="quiet">${about.filter(Boolean).join(" · ")}</span></p>
+    ${unread && html`<p class="quiet">The console does not read this Kafka. Start it with <code>--servers ${facts.node.address}</code> to see the topic.</p>`}
     <div class="actions">
       ${page && html`<a class="button main" href=${page}>Open</a>`}
       <button type="button" aria-pressed=${String(near)} onClick=${() => setQuery({ near: near ? "" : "1" })}>Neighbours only</button>

@@ -1,7 +1,7 @@
 // The parts of a query as tables: sources, sinks, states, lookups; and its errors, whole and copyable.
 import { html } from "./html.js";
 import { bytes, count, duration, time } from "./format.js";
-import { href } from "./route.js";
+import { isTopic, topicPage } from "./kafka.js";
 import { breakable } from "./marks.js";
 import { Whole } from "./notices.js";
 import { Table } from "./table.js";
@@ -25,12 +25,11 @@ const byReason = (title, name) => ({
     html`${count(sum(row[name]))}${sum(row[name]) > 0 && html`<div class="quiet reasons">${reasons(row[name])}</div>`}`,
 });
 
-const topicOf = (row) => (row.node?.startsWith("topic:") ? row.node.slice("topic:".length) : null);
 const name = (title, of = "name") => ({
   title,
   head: true,
   value: (row) => row[of],
-  cell: (row) => (topicOf(row) ? html`<a href=${href("topics", [topicOf(row)])}>${breakable(row[of])}</a>` : breakable(row[of])),
+  cell: (row) => (row.page ? html`<a href=${row.page}>${breakable(row[of])}</a>` : breakable(row[of])),
 });
 
 const SOURCES = [
@@ -49,7 +48,8 @@ const SINKS = [
     title: `Delay ${which.toUpperCase()}`,
     number: true,
     value: (row) => row.delay?.[which],
-    cell: (row) => duration(row.delay?.[which]),
+    cell: (row) =>
+      html`${duration(row.delay?.[which])}${which === "p99" && row.delay?.unknown && html`<div class="quiet reasons">${row.delay.unknown}</div>`}`,
   })),
   number("Retries", "retries_total"),
   byReason("Failures", "failures"),
@@ -84,9 +84,15 @@ function Part({ id, title, columns, rows, note }) {
   </section>`;
 }
 
-export const Parts = ({ query }) => html`
-  <${Part} id="sources" title="Sources" columns=${SOURCES} rows=${query.sources} note="deleted in: until Kafka deletes the oldest record that is not read yet" />
-  <${Part} id="sinks" title="Sinks" columns=${SINKS} rows=${query.sinks} note="delay: from the event to the acknowledgement" />
+/** The sources or sinks of a query, with the pages of their topics. */
+function withPages(rows, nodes) {
+  const topics = new Map(nodes.filter(isTopic).map((node) => [node.id, topicPage(node)]));
+  return rows?.map((row) => ({ ...row, page: topics.get(row.node) }));
+}
+
+export const Parts = ({ query, nodes }) => html`
+  <${Part} id="sources" title="Sources" columns=${SOURCES} rows=${withPages(query.sources, nodes)} note="deleted in: until Kafka deletes the oldest record that is not read yet" />
+  <${Part} id="sinks" title="Sinks" columns=${SINKS} rows=${withPages(query.sinks, nodes)} note="delay: from the event to the acknowledgement" />
   <${Part} id="states" title="State" columns=${STATES} rows=${query.states} />
   <${Part} id="lookups" title="Lookups" columns=${LOOKUPS} rows=${query.lookups} />
 `;

@@ -1,6 +1,6 @@
 // The table of all queries: state, rate, lag and delay, each with the newest values as a small line.
 import { html } from "./html.js";
-import { delay, lagRecords, lagSeconds, rankOf, rowsPerSecond } from "./facts.js";
+import { delay, lagRecords, lagSeconds, rankOf, rowsPerSecond, unmeasured } from "./facts.js";
 import { ago, duration, many, rate } from "./format.js";
 import { href } from "./route.js";
 import { State, breakable } from "./marks.js";
@@ -12,7 +12,8 @@ const percentile = (name) => ({
   title: `Delay ${name.toUpperCase()}`,
   number: true,
   value: ({ query }) => delay(query, name),
-  cell: ({ query }) => duration(delay(query, name)),
+  cell: ({ query }) =>
+    html`${duration(delay(query, name))}${name === "p99" && unmeasured(query) && html`<div class="quiet reasons">${unmeasured(query)}</div>`}`,
 });
 
 function lag({ query }) {

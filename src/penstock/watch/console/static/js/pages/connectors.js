@@ -40,7 +40,7 @@ const COLUMNS = [
   {
     title: "Dead letters",
     value: (one) => one.letters,
-    cell: (one) => (one.letters ? html`<a href=${href("dead-letters", [one.letters])}>${one.letters}</a>` : "–"),
+    cell: (one) => (one.letters ? html`<a href=${href("dead-letters", [one.letters], { kafka: one.kafka })}>${one.letters}</a>` : "–"),
   },
   { title: "Cluster", value: (one) => one.url, cell: (one) => one.url },
 ];

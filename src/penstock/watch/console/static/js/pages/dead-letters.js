@@ -4,6 +4,7 @@ import { html } from "../html.js";
 import { ApiError, post, useGet } from "../api.js";
 import { confirmed } from "../confirm.js";
 import { count, many, time } from "../format.js";
+import { ChooseKafka, KafkaName, useKafka } from "../kafka.js";
 import { href, setQuery, useRoute } from "../route.js";
 import { useOverview } from "../live.js";
 import { Message, MessageList, idOf } from "../messages.js";
@@ -13,12 +14,12 @@ import { Table } from "../table.js";
 
 const LIMIT = 500; // letters that are listed
 
-const TOPICS = [
+const topicColumns = (link) => [
   {
     title: "Topic",
     head: true,
     value: (topic) => topic.topic,
-    cell: (topic) => html`<a href=${href("dead-letters", [topic.topic])}>${breakable(topic.topic)}</a>`,
+    cell: (topic) => html`<a href=${href("dead-letters", [topic.topic], link)}>${breakable(topic.topic)}</a>`,
   },
   { title: "Records", number: true, value: (topic) => topic.records, cell: (topic) => count(topic.records) },
   {
@@ -30,14 +31,14 @@ const TOPICS = [
   },
 ];
 
-function reasons(topic, chosen) {
+function reasons(topic, link, chosen) {
   return [
     {
       title: "Reason",
       head: true,
       value: (row) => row.reason,
       cell: (row) =>
-        html`<a href=${href("dead-letters", [topic], { reason: row.reason === chosen ? "" : row.reason })} aria-current=${row.reason === chosen ? "true" : undefined}>${row.reason}</a>`,
+        html`<a href=${href("dead-letters", [topic], { ...link, reason: row.reason === chosen ? "" : row.reason })} aria-current=${row.reason === chosen ? "true" : undefined}>${row.reason}</a>`,
     },
     { title: "Records", number: true, value: (row) => row.count, cell: (row) => count(row.count) },
     { title: "First", value: (row) => row.first, cell: (row) => time(row.first) },
@@ -46,22 +47,22 @@ function reasons(topic, chosen) {
 }
 
 /** Send again what `body` names, and say what came of it. `onRest` gets the body that sends what is left, null at the end. */
-async function sendAgain(topic, body, what, onRest = () => {}) {
+async function sendAgain({ topic, kafka }, body, what, onRest = () => {}) {
   const wanted = {
     title: `Send ${what} again?`,
     text: "Each record goes to the topic and partition that its headers name. The dead letters stay in their topic: sending twice writes twice.",
     yes: "Send again",
   };
-  await confirmed(wanted, () => sendAll(topic, body, onRest));
+  await confirmed(wanted, () => sendAll({ topic, kafka }, body, onRest));
 }
 
 /** Each request sends a part; the next one goes on where it ended, so that no letter is sent twice. */
-async function sendAll(topic, body, onRest) {
+async function sendAll({ topic, kafka }, body, onRest) {
   const failures = [];
   let [total, next] = [0, body];
   try {
     while (next) {
-      const answer = await post(["dead-letters", topic, "send"], next);
+      const answer = await post(["dead-letters", topic, "send"], next, { kafka });
       total += answer.sent;
       failures.push(...answer.failed);
       next = answer.next;
@@ -81,7 +82,9 @@ async function sendAll(topic, body, onRest) {
 }
 
 function Letters({ topic, query, readOnly }) {
-  const { data, error, loading, reload } = useGet(["dead-letters", topic], { reason: query.reason, limit: LIMIT });
+  const { kafka, link } = useKafka();
+  const asked = { kafka, reason: query.reason, limit: LIMIT };
+  const { data, error, loading, reload } = useGet(["dead-letters", topic], asked);
   const [picked, setPicked] = useState(new Set());
   const [rest, setRest] = useState(null); // the body that sends what a failure has left
   const [busy, setBusy] = useState(false);
@@ -96,7 +99,7 @@ function Letters({ topic, query, readOnly }) {
   const all = query.reason ? { reason: query.reason } : { all: true };
   const send = async (body, what, onRest) => {
     setBusy(true);
-    await sendAgain(topic, body, what, onRest);
+    await sendAgain({ topic, kafka }, body, what, onRest);
     setBusy(false);
     reload();
   };
@@ -108,12 +111,12 @@ function Letters({ topic, query, readOnly }) {
     ${
       data &&
       html`
-      <section class="card" aria-labelledby="reasons"><h2 id="reasons">Reasons</h2><${Table} caption="Reasons" columns=${reasons(topic, query.reason)} rows=${data.reasons} keyOf=${(row) => row.reason} first=${{ title: "Records", down: true }} /></section>
+      <section class="card" aria-labelledby="reasons"><h2 id="reasons">Reasons</h2><${Table} caption="Reasons" columns=${reasons(topic, link, query.reason)} rows=${data.reasons} keyOf=${(row) => row.reason} first=${{ title: "Records", down: true }} /></section>
       <div class="filters">
         <button type="button" disabled=${readOnly || busy || !letters.length} onClick=${() => send({ letters }, many(letters.length, "record"))}>Send chosen again (${letters.length})</button>
         <button type="button" disabled=${readOnly || busy || !records.length} onClick=${() => send(all, query.reason ? `all with “${query.reason}”` : "all", setRest)}>${query.reason ? "Send all of this reason again" : "Send all again"}</button>
         ${rest && !busy && html`<button type="button" disabled=${readOnly} onClick=${() => send(rest, "the rest", setRest)}>Send the rest again</button>`}
-        ${query.reason && html`<a href=${href("dead-letters", [topic])}>All reasons</a>`}
+        ${query.reason && html`<a href=${href("dead-letters", [topic], link)}>All reasons</a>`}
         <span class="quiet">${[many(records.length, "record"), data.more && "only the newest are listed", data.looked_at_all === false && "the reasons are those of the newest 10,000"].filter(Boolean).join(" · ")}</span>
         ${readOnly && html`<span class="quiet">Read only: start the console with --allow-actions to send again.</span>`}
       </div>
@@ -129,22 +132,28 @@ const EMPTY = html`No dead letters: no topic has records with their headers. A p
   connector of Kafka Connect with <code>errors.deadletterqueue.topic.name</code>.`;
 
 function Topics() {
-  const { data, error, loading, reload } = useGet(["dead-letters"], {}, { every: 10_000 });
+  const { kafka, link } = useKafka();
+  const { data, error, loading, reload } = useGet(["dead-letters"], { kafka }, { every: 10_000 });
+  const rest = data?.find((one) => one.topic === null);
+  const found = data?.filter((one) => one.topic !== null);
   return html`
     <${Failure} error=${error} onRetry=${reload} />
     ${loading && html`<${Loading} what="dead letters" />`}
-    ${data && html`<section class="card"><${Table} caption="Topics of dead letters" columns=${TOPICS} rows=${data} keyOf=${(topic) => topic.topic} first=${{ title: "Records", down: true }} empty=${EMPTY} /></section>`}
+    ${rest && html`<p class="quiet">${count(rest.looked_at)} of ${many(rest.topics, "topic")} looked at; the others may have dead letters, too.</p>`}
+    ${data && html`<section class="card"><${Table} caption="Topics of dead letters" columns=${topicColumns(link)} rows=${found} keyOf=${(topic) => topic.topic} first=${{ title: "Records", down: true }} empty=${rest ? "None in the topics that were looked at." : EMPTY} /></section>`}
   `;
 }
 
 export function DeadLetters({ args: [topic = ""] }) {
   const { query } = useRoute();
   const overview = useOverview();
+  const { kafka, chosen, link } = useKafka();
   useEffect(() => {
     document.title = `${topic || "Dead letters"} · Penstock`;
   }, [topic]);
   return html`
-    <div class="page-head"><h1>Dead letters</h1>${topic && html`<span>in <a href=${href("topics", [topic])}>${topic}</a></span><a class="quiet" href=${href("dead-letters")}>All topics of dead letters</a>`}</div>
-    ${topic ? html`<${Letters} key=${topic} topic=${topic} query=${query} readOnly=${overview.read_only} />` : html`<${Topics} />`}
+    <div class="page-head"><h1>Dead letters</h1>${topic && html`<span>in <a href=${href("topics", [topic], link)}>${topic}</a></span><a class="quiet" href=${href("dead-letters", [], link)}>All topics of dead letters</a>`}<${KafkaName} /></div>
+    ${!chosen && html`<${ChooseKafka} />`}
+    ${chosen && (topic ? html`<${Letters} key=${`${kafka} ${topic}`} topic=${topic} query=${query} readOnly=${overview.read_only} />` : html`<${Topics} />`)}
   `;
 }

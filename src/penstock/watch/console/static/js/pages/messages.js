@@ -4,6 +4,7 @@ import { html } from "../html.js";
 import { address, useGet } from "../api.js";
 import { useRecords } from "../records.js";
 import { many, zone } from "../format.js";
+import { ChooseKafka, KafkaName, useKafka } from "../kafka.js";
 import { go, href, setQuery, useRoute } from "../route.js";
 import { useOverview } from "../live.js";
 import { Message, MessageList, idOf } from "../messages.js";
@@ -49,17 +50,17 @@ function Search({ query, partitions, tailing }) {
 const Downloads = ({ topic, params }) => html`<span class="actions">Download
   ${["ndjson", "csv"].map((kind) => html`<a key=${kind} class="button small" download href=${address(["topics", topic, "download"], { ...params, as: kind })}>${kind === "csv" ? "CSV" : "NDJSON"}</a>`)}</span>`;
 
-function TopicChoice({ topic, topics }) {
+function TopicChoice({ topic, topics, link }) {
   const names = topics?.map((one) => one.name) ?? [];
-  return html`<label>Topic <select value=${topic} onChange=${(event) => go(href("topics", [event.target.value]))}>
+  return html`<label>Topic <select value=${topic} onChange=${(event) => go(href("topics", [event.target.value], link))}>
     ${!names.includes(topic) && html`<option value=${topic}>${topic || "choose a topic"}</option>`}
     ${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`;
 }
 
-function Found({ topic, query, partitions }) {
+function Found({ topic, kafka, query, partitions }) {
   const tailing = Boolean(query.tail);
   const [paused, setPaused] = useState(false);
-  const params = parameters(query);
+  const params = { kafka, ...parameters(query) };
   const search = useRecords(topic, tailing ? null : params);
   const { from, limit, ...tailParams } = params;
   const tail = useTail(topic, tailParams, tailing, paused);
@@ -108,17 +109,19 @@ function Found({ topic, query, partitions }) {
 export function Messages({ args: [topic = ""] }) {
   const { query } = useRoute();
   const { messages } = useOverview();
-  const { data: topics, error } = useGet(["topics"], {}, { every: 15_000 });
+  const { kafka, chosen, link } = useKafka();
+  const { data: topics, error } = useGet(chosen && ["topics"], { kafka }, { every: 15_000 });
   const about = topics?.find((one) => one.name === topic);
   useEffect(() => {
     document.title = `${topic || "Messages"} · Penstock`;
   }, [topic]);
   return html`
-    <div class="page-head"><h1>Messages</h1><${TopicChoice} topic=${topic} topics=${topics} />
+    <div class="page-head"><h1>Messages</h1><${TopicChoice} topic=${topic} topics=${topics} link=${link} /><${KafkaName} />
       ${about && html`<span class="quiet">${many(about.records, "record")} in ${many(about.partitions, "partition")}</span>`}</div>
+    ${!chosen && html`<${ChooseKafka} />`}
     <${Failure} error=${error} />
     ${messages === false && html`<p class="failure">Messages are not shown: the console was started with <code>--no-messages</code>.</p>`}
-    ${messages !== false && !topic && html`<p class="quiet">Choose a topic, or open one from <a href=${href("topics")}>the list of topics</a>.</p>`}
-    ${messages !== false && topic && html`<${Found} key=${topic} topic=${topic} query=${query} partitions=${about?.partitions ?? 0} />`}
+    ${messages !== false && !topic && html`<p class="quiet">Choose a topic, or open one from <a href=${href("topics", [], link)}>the list of topics</a>.</p>`}
+    ${messages !== false && topic && chosen && html`<${Found} key=${`${kafka} ${topic}`} topic=${topic} kafka=${kafka} query=${query} partitions=${about?.partitions ?? 0} />`}
   `;
 }

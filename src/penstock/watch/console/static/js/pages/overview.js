@@ -57,6 +57,6 @@ export function Overview() {
     </div>`
     }
     ${overview.runs.length > 0 && html`<${PipelineMap} overview=${overview} query=${query} />`}
-    ${queries.length > 0 && html`<section class="card" aria-labelledby="queries"><div class="heading"><h2 id="queries">Queries</h2><span class="quiet">delay: from the event to the sink's acknowledgement; P99: 99 of 100 rows are faster</span></div><${QueryTable} queries=${shown} now=${overview.now} /></section>`}
+    ${queries.length > 0 && html`<section class="card" aria-labelledby="queries"><div class="heading"><h2 id="queries">Queries</h2><span class="quiet">delay: from the event to the sink's acknowledgement, of the last 5 minutes; P99: 99 of 100 rows are faster</span></div><${QueryTable} queries=${shown} now=${overview.now} /></section>`}
   `;
 }

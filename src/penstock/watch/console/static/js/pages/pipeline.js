@@ -2,7 +2,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 import { html } from "../html.js";
 import { useGet } from "../api.js";
-import { delay, lagRecords, lagSeconds, rankOf, rowsPerSecond, stateOf } from "../facts.js";
+import { delay, lagRecords, lagSeconds, rankOf, rowsPerSecond, stateOf, unmeasured } from "../facts.js";
 import { ago, bytes, cause, count, duration, many, rate, time } from "../format.js";
 import { href, setQuery, useRoute } from "../route.js";
 import { useOverview } from "../live.js";
@@ -28,7 +28,7 @@ function Facts({ query, now }) {
     <${Fact} name="Lag" value=${duration(lagSeconds(query))} note=${records === null ? "" : `${count(records)} records`} />
     <${Fact} name="Delay P50" value=${duration(delay(query, "p50"))} />
     <${Fact} name="Delay P95" value=${duration(delay(query, "p95"))} />
-    <${Fact} name="Delay P99" value=${duration(delay(query, "p99"))} note=${query.target_seconds ? `target ${duration(query.target_seconds)}` : ""} />
+    <${Fact} name="Delay P99" value=${duration(delay(query, "p99"))} note=${unmeasured(query) || (query.target_seconds ? `target ${duration(query.target_seconds)}` : "")} />
     <${Fact} name="Last commit" value=${ago(query.last_commit, now)} note=${(query.batch ?? null) === null ? "" : `batch ${query.batch}`} />
     <${Fact} name="Watermark" value=${query.watermark ? ago(query.watermark, now) : "–"} note=${query.watermark ? time(query.watermark) : ""} />
     <${Fact} name="Restarts" value=${count(starts.fault ?? 0)} note="after a fault" />
@@ -104,6 +104,6 @@ export function Pipeline({ args: [id = ""] }) {
     <${Errors} errors=${(run.errors ?? []).filter((one) => !one.query || one.query === query.name)} />
     ${range in LONG_RANGES ? html`<${LongCharts} query=${query} range=${range} />` : html`<${BatchCharts} query=${query} now=${run.now ?? overview.now} range=${Number(range)} />`}
     <${PipelineMap} overview=${part} query=${{ ...route.query, q: "", state: "" }} label=${`Graph of ${run.name}`} />
-    <${Parts} query=${query} />
+    <${Parts} query=${query} nodes=${part.graph.nodes} />
   `;
 }

@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { html } from "../html.js";
 import { useGet } from "../api.js";
 import { count, many, rate } from "../format.js";
+import { ChooseKafka, KafkaName, useKafka } from "../kafka.js";
 import { href, setQuery, useRoute } from "../route.js";
 import { Failure, Loading } from "../notices.js";
 import { breakable } from "../marks.js";
@@ -10,13 +11,13 @@ import { Table } from "../table.js";
 
 const users = (names) => names?.join(", ") || "–";
 
-const columns = [
+const columns = (link) => [
   {
     title: "Topic",
     head: true,
     value: (topic) => topic.name,
     cell: (topic) =>
-      html`<a href=${href("topics", [topic.name])}>${breakable(topic.name)}</a>${topic.internal && html` <span class="tag">internal</span>`}`,
+      html`<a href=${href("topics", [topic.name], link)}>${breakable(topic.name)}</a>${topic.internal && html` <span class="tag">internal</span>`}`,
   },
   { title: "Records", number: true, value: (topic) => topic.records, cell: (topic) => count(topic.records) },
   { title: "Records/s", number: true, value: (topic) => topic.rate, cell: (topic) => rate(topic.rate) },
@@ -29,7 +30,8 @@ const EMPTY = html`No topics yet: a pipeline that writes to Kafka makes its topi
 
 export function Topics() {
   const { query } = useRoute();
-  const { data: topics, error, loading, reload } = useGet(["topics"], {}, { every: 5_000 });
+  const { kafka, chosen, link } = useKafka();
+  const { data: topics, error, loading, reload } = useGet(chosen && ["topics"], { kafka }, { every: 5_000 });
   useEffect(() => {
     document.title = "Topics · Penstock";
   }, []);
@@ -38,13 +40,14 @@ export function Topics() {
     (topic) => topic.name.toLowerCase().includes(low) && (query.internal || !topic.internal),
   );
   return html`
-    <div class="page-head"><h1>Topics</h1>${topics && html`<span class="quiet">${many(shown.length, "topic")}</span>`}</div>
+    <div class="page-head"><h1>Topics</h1><${KafkaName} />${topics && html`<span class="quiet">${many(shown.length, "topic")}</span>`}</div>
     <div class="filters">
       <label class="search"><span class="unseen">Filter by name</span><input type="search" placeholder="Filter by name" value=${query.q ?? ""} onInput=${(event) => setQuery({ q: event.target.value })} /></label>
       <label><input type="checkbox" checked=${Boolean(query.internal)} onChange=${(event) => setQuery({ internal: event.target.checked ? "1" : "" })} /> internal topics, too</label>
     </div>
+    ${!chosen && html`<${ChooseKafka} />`}
     <${Failure} error=${error} onRetry=${reload} />
     ${loading && html`<${Loading} what="topics" />`}
-    ${topics && html`<section class="card"><${Table} caption="Topics" columns=${columns} rows=${shown} keyOf=${(topic) => topic.name} first=${{ title: "Topic", down: false }} empty=${topics.some((topic) => query.internal || !topic.internal) ? "No topic fits the filter." : EMPTY} /></section>`}
+    ${topics && html`<section class="card"><${Table} caption="Topics" columns=${columns(link)} rows=${shown} keyOf=${(topic) => topic.name} first=${{ title: "Topic", down: false }} empty=${topics.some((topic) => query.internal || !topic.internal) ? "No topic fits the filter." : EMPTY} /></section>`}
   `;
 }
