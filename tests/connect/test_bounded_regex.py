@@ -116,7 +116,8 @@ def test_what_is_too_large_or_not_java_s_is_refused(pattern: str, said: str) -> 
 PIECES = (
     r"a b A K s 1 - . \. \d \w \s \D \W [ab] [^ab] [a-c] [a-z&&[^b]] [^a-z&&[^b]] [a[b-c]] [a-c&&ab] \p{Lower} "
     r"\p{Alpha} \P{Upper} \p{L} \p{Lu} \p{IsAlphabetic} \x41 \u0062 \0101 [\w&&[^\d]] [-a] [a-] []a] [^]a] \Qa.b\E "
-    r"[\Q]\Ea] \cA \x{62} ^ $ \b \B \z \Z \A (?i) (?s) (?m) (?x) (?-i) # & [a&b] [a&&] \1 \2 \11 [A-c] \p{Punct} \h \v \R"
+    r"[\Q]\Ea] \cA \x{62} ^ $ \b \B \z \Z \A (?i) (?s) (?m) (?x) (?-i) # & [a&b] [a&&] \1 \2 \11 [A-c] \p{Punct} \h "
+    r"\v \R"
 )
 ATOMS = PIECES.split()
 PLACES = {"^", "$", r"\b", r"\B", r"\A", r"\z", r"\Z", r"\R"}

@@ -40,7 +40,7 @@ class BoundedRegex:
         try:
             self._compiled: Any = regex.compile(text, flags)
         except (regex.error, RecursionError, OverflowError) as error:
-            raise ValueError(str(error) or type(error).__name__) from None
+            raise ValueError(f"it cannot be compiled: {error}") from None
         self.shown = shown[:200]
         self.groups: int = self._compiled.groups
         self.names = frozenset(self._compiled.groupindex)
@@ -55,8 +55,9 @@ class BoundedRegex:
 
     def _bounded(self, method: Any, text: str, seconds: float | None) -> Any:
         if len(text) > LONGEST_TEXT:
-            what = f"{text[:80]!r} has {len(text)} characters, and regular expressions are for {LONGEST_TEXT} at most"
-            raise Overrun(what)
+            raise Overrun(
+                f"{text[:80]!r} has {len(text)} characters, and regular expressions are for {LONGEST_TEXT} at most"
+            )
         try:
             return method(text, timeout=BOUND if seconds is None else seconds)
         except (TimeoutError, MemoryError):

@@ -86,22 +86,21 @@ def fitting(pattern: str, texts: Iterable[str]) -> list[str]:
 def matches(state: State, pattern: str) -> Column | bool:
     """Whether the pattern matches the whole topic; a bool if all records have the same topic."""
     if isinstance(state.topic, str):
-        return _of_topic(pattern, state.topic, lambda: java_regex.matching(pattern)(str(state.topic)))
+        return _of_topic(state.topic, lambda: java_regex.matching(pattern)(str(state.topic)))
     return F.coalesce(_in_python(state, lambda: java_regex.matching(pattern), st.BooleanType()), F.lit(False))
 
 
 def replaced(state: State, pattern: str, replacement: str) -> str | Column:
     """The topic after Java's replacement (with `$1`) if the pattern matches the whole topic; else the topic itself."""
     topic = state.topic
-    change = _of_topic(pattern, topic, lambda: _replacing(pattern, replacement, topic))
+    change = _replacing(pattern, replacement, topic)
     if isinstance(topic, str):
-        new = _of_topic(pattern, topic, lambda: change(str(topic)))
+        new = _of_topic(topic, lambda: change(str(topic)))
         return topic if new is None else new
     return F.coalesce(_in_python(state, lambda: java_regex.replacing(pattern, replacement), st.StringType()), topic)
 
 
 def _replacing(pattern: str, replacement: str, topic: str | Column) -> Callable[[str], str | None]:
-    java_regex.compiled(pattern)
     try:
         return java_regex.replacing(pattern, replacement)
     except ValueError as error:
@@ -112,16 +111,12 @@ def _replacing(pattern: str, replacement: str, topic: str | Column) -> Callable[
         ) from None
 
 
-def _of_topic(pattern: str, topic: str | Column, ask: Callable[[], T]) -> T:
-    """The answer of an expression; raises PenstockError for one that is not valid, or takes too long."""
+def _of_topic(topic: str | Column, ask: Callable[[], T]) -> T:
+    """The answer of a valid expression; raises PenstockError for one that takes too long."""
     try:
         return ask()
     except Overrun as error:
         raise PenstockError(str(error), where=_shown(topic), next=CORRECT) from None
-    except ValueError as error:
-        raise PenstockError(
-            f"{pattern!r} is not a Java regular expression: {error}", where=_shown(topic), next=CORRECT
-        ) from None
 
 
 def _shown(topic: str | Column) -> str:
