@@ -18,6 +18,7 @@ MODULES = {
     "h11": "console",
     "starlette": "connect",
     "uvicorn": "connect",
+    "regex": "connect",
     "grpc_tools": "protobuf",
     "rocksdict": "rocksdb",
     "adbc_driver_postgresql": "postgres",

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession, functions as F
 from waiting import until
 
+from penstock import files, write
 from penstock.connect import running_task
 from penstock.connect.running_task import RunningTask
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
+from penstock.query import Query
 from penstock.run.life_signs import Observer
 from penstock.run.supervise import Stop
 from penstock.watch.meters import Meters, PipelineMeter
@@ -212,3 +217,30 @@ def test_states_can_be_asked_while_they_change(task: RunningTask) -> None:
     ended.set()
     asking.join()
     assert seen <= {("UNASSIGNED", False), ("RUNNING", False), ("RUNNING", True), ("RESTARTING", True)}
+
+
+@dataclass
+class Overflows:
+    """A task of one query, whose batches die of an error of the JVM while they are planned, in the query's thread."""
+
+    folder: Path
+    name: str = "c"
+    number: int = 0
+    every: timedelta = timedelta(milliseconds=100)
+
+    def queries(self, spark: SparkSession) -> dict[str, Query]:
+        (self.folder / "in").mkdir()
+        (self.folder / "in" / "rows.txt").write_text("a\n")
+        # Java's matcher needs a frame of its stack for each letter.
+        overflows = F.repeat(F.lit("ab"), F.lit(200_000)).rlike("^(a|b)*$")
+        rows = spark.readStream.text(str(self.folder / "in")).select(overflows.alias("x"))
+        return {"a": write(rows, files.sink(self.folder / "out"))}
+
+
+def test_a_query_that_dies_of_an_error_of_the_jvm_fails_its_task(spark: SparkSession, tmp_path: Path) -> None:
+    overflows: Any = Overflows(tmp_path)
+    task = RunningTask(overflows, spark, tmp_path / "checkpoints", lambda name: None, hidden, Meters(), Observer())
+    until(lambda: task.is_over, "the end of the task")
+    state, waits_for, trace = told(task)
+    assert (state, waits_for) == ("FAILED", "") and "java.lang.StackOverflowError" in trace
+    assert "java.util.regex.Pattern" in trace and len(trace) < 50_000

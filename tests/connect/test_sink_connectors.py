@@ -234,6 +234,34 @@ def test_transforms_change_records_and_choose_their_tables(
     assert "it has no field row; it has id, name" in headers["exception.message"]
 
 
+def test_an_expression_that_takes_too_long_makes_dead_letters_and_does_not_hold_its_task(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, send: Send, topic: str
+) -> None:
+    keyspace, letters, long = config["scylladb.keyspace"], f"{topic}-dead", f"{'a' * 42}-{topic}"
+    more = {
+        "topics": f"{topic},{long}",
+        "transforms": "to",
+        "transforms.to.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.to.regex": "(a|aa)+b",
+        "transforms.to.replacement": "b",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    with new_topics(services.kafka, [long], 1):
+        for id in range(10):
+            send(id, "held", topic=long)
+        send(1, "good")
+        connect.create_connector({"name": named, "config": config | more})
+        until(lambda: rows(cql, keyspace, topic) == {1: "good"}, "row")
+        until(lambda: connect.get_connector_status(named)["tasks"][0]["state"] == "RUNNING", "running task")
+    letter, *others = messages(services.kafka, letters, 1)
+    assert len(others) == 9
+    said = dict(letter.headers())["__connect.errors.exception.message"].decode()
+    assert "the transform to (org.apache.kafka" in said and "'(a|aa)+b' takes more than 1 s" in said
+
+
 def test_events_of_debezium_become_rows_and_deletes(
     connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
 ) -> None:

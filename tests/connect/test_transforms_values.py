@@ -370,12 +370,29 @@ def test_a_row_without_the_topic_s_name_stays_in_its_topic(spark: SparkSession) 
     ]
 
 
+def test_a_topic_of_a_record_is_matched_in_a_bounded_time(spark: SparkSession) -> None:
+    extract = EXTRACT | {"route.by.field": "name"}
+    route = kafka("RegexRouter", regex="(a|b)*", replacement="letters")
+
+    def topic_of(name: str, step: dict[str, str]) -> str:
+        changes = [{"kind": INSERT, "key": (1,), "after": (1, name)}]
+        (record,) = sent(spark, USERS, changes, config_of(extract, step))
+        return str(record.topic)
+
+    # Java's matcher overflows its stack, and Spark's process ended with it.
+    assert topic_of("ab" * 4000, route) == "letters"
+    with pytest.raises(Exception, match="has 400000 characters"):
+        topic_of("ab" * 200_000, route)
+    with pytest.raises(Exception, match=r"takes more than 1 s .*correct the expression"):
+        topic_of("a" * 60, kafka("RegexRouter", regex="(a|aa)+b", replacement="b"))
+
+
 @pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     ("step", "said"),
     [
         (kafka("RegexRouter", regex=".*", replacement="$1"), r"the replacement '\$1' does not fit .*use \$1 to \$9"),
-        (kafka("RegexRouter", regex="(?<a>.*)", replacement="${b}"), "No group with name"),
+        (kafka("RegexRouter", regex="(?<a>.*)", replacement="${b}"), "has no group b"),
         (kafka("InsertField$Value", topic_field="op"), "two fields op"),
         (kafka("ReplaceField$Value", renames="before:after"), "two fields after"),
         (EXTRACT | {"add.fields": "op,op"}, "two fields __op"),

@@ -6,6 +6,7 @@ import errno
 import inspect
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,3 +148,38 @@ def test_a_failure_of_which_spark_says_nothing_is_told_by_its_class() -> None:
     assert _summary([outer, ({"java.lang.IllegalStateException"}, "")], query) == "Spark gave no reason"
     assert _summary([outer, ({"java.io.IOException"}, "Stream closed")], query) == "Stream closed"
     assert _summary([], query) == "Spark gave no reason"
+
+
+# Threads that die of an error of the JVM.
+
+
+def test_an_error_of_the_jvm_is_final_and_has_its_stack(rows: DataFrame, tmp_path: Path) -> None:
+    # Evaluated while a batch is planned, in the query's thread: Java's matcher needs a frame for each letter.
+    overflows = F.repeat(F.lit("ab"), F.lit(200_000)).rlike("^(a|b)*$")
+    query = rows.select(overflows.alias("x")).writeStream.format("noop")
+    fault = failed(query.option("checkpointLocation", str(tmp_path / "c")).start())
+    assert (fault.text, fault.retriable) == ("java.lang.StackOverflowError", False)
+    first, second, *_ = fault.trace.splitlines()
+    assert first == "java.lang.StackOverflowError" and "java.util.regex.Pattern" in second
+    assert "Current Committed Offsets" in fault.trace
+
+
+@pytest.mark.parametrize(
+    ("active", "message", "died"),
+    [
+        (False, "Processing new data", True),
+        (False, "Getting offsets from the log", True),
+        (True, "Processing new data", False),
+        (False, "Stopped", False),
+        (False, "Initializing sources", False),
+    ],
+)
+def test_a_thread_that_dies_while_spark_reports_why_is_a_failure(active: bool, message: str, died: bool) -> None:
+    nothing = SimpleNamespace(isDefined=lambda: False)
+    java = SimpleNamespace(exception=lambda: nothing)
+    query: Any = SimpleNamespace(name="shop.a", isActive=active, status={"message": message}, _jsq=java)
+    fault = of_query(query)
+    assert (fault is not None) is died
+    if fault:
+        assert not fault.retriable and fault.query == "shop.a"
+        assert "Spark has not kept why" in fault.text and "java.lang.Error" in fault.trace

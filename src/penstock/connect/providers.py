@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from errno import EFBIG
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import javaproperties
 
+from penstock.connect.bounded_regex import BoundedRegex, Overrun
 from penstock.paths import is_file
 
 KINDS = {
@@ -74,12 +74,14 @@ class Provider:
 
     kind: str
     paths: tuple[Path, ...] = ()
-    names: re.Pattern[str] | None = None
+    names: BoundedRegex | None = None
 
     def find(self, path: str | None, key: str) -> str | None:
         """The value; None if it does not exist or may not be read."""
         if self.kind == "env":
-            return os.environ.get(key) if self.names is None or self.names.fullmatch(key) else None
+            # A name that does not exist may be of any kind and length: it is not for the expression.
+            found = os.environ.get(key)
+            return found if found is None or self.names is None or self.names.fullmatch(key) else None
         place = Path(path or "")
         if not self._allows(place):
             return None
@@ -161,6 +163,8 @@ class Provided:
             found = self.providers[reference.name].find(reference.path, reference.key)
         except OSError as error:
             raise LookupError(f"{reference.text} cannot be read on the worker's machine: {error.strerror}") from error
+        except Overrun as error:
+            raise LookupError(f"{reference.text} cannot be read on the worker's machine: {error}") from None
         except ValueError:
             # The error's message would show a part of the file.
             raise LookupError(

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cdc.ad_hoc import EXECUTE, PAUSE, RESUME, STOP
-from penstock.connect.transforms.topic_routing import fitting, regex_problem
+from penstock.connect.bounded_regex import Overrun
+from penstock.connect.record_transforms import java_regex
+from penstock.connect.transforms.topic_routing import regex_problem
 from penstock.errors import PenstockError
 
 LOG = "log"
@@ -130,11 +132,14 @@ def _selected(name: str, tables: Sequence[str], where: str) -> list[str]:
             where=where,
             next="correct it, or name the tables",
         )
-    return fitting(name, tables)
+    try:
+        return java_regex.fitting(name, tables)
+    except Overrun as error:
+        raise BadSignal(str(error), where=where, next="name the tables, or write a simpler expression") from None
 
 
 def _too_much(pattern: str) -> str | None:
-    """Why a pattern may take long to match, or None: nobody could stop that."""
+    """Why a pattern may take long to match, or None: a signal may have hundreds of them, each with its bound."""
     if len(pattern) > LONGEST_PATTERN:
         return f"it has more than {LONGEST_PATTERN} characters"
     if len(re.findall(r"[*+{]", pattern)) > MOST_REPEATS:

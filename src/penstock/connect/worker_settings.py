@@ -13,6 +13,7 @@ from penstock.connect.converters import JSON
 from penstock.connect.definition import full_name
 from penstock.connect.group.group_settings import GroupSettings, group_settings
 from penstock.connect.providers import KINDS, PLUGIN_PATH, Provided, Provider, read_properties, read_text
+from penstock.connect.record_transforms import java_regex
 from penstock.connect.secrets import of_config
 from penstock.connect.sink.sink_converters import CLASSES, OF_HEADERS
 from penstock.errors import PenstockError
@@ -221,7 +222,7 @@ def _providers(found: Mapping[str, str], where: str) -> dict[str, Provider]:
 def _provider(kind: str, prefix: str, found: Mapping[str, str], where: str) -> Provider:
     paths, names = (found.get(f"{prefix}{param}", "").strip() for param in ("allowed.paths", "allowlist.pattern"))
     try:
-        pattern = re.compile(names) if names else None
-    except re.error as error:
+        pattern = java_regex.compiled(names) if names else None
+    except ValueError as error:
         raise PenstockError(f"{prefix}allowlist.pattern cannot be {names!r}: {error}", where=where) from error
     return Provider(kind, tuple(Path(path.strip()) for path in paths.split(",") if path.strip()), pattern)

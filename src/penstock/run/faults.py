@@ -11,6 +11,7 @@ import sysconfig
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -72,6 +73,13 @@ _ADVICE = (
 
 LONGEST_TRACE = 20_000
 """A traceback's end says what happened."""
+STACK = 40
+"""Lines of a stack of Java; one that overflowed has a thousand, which repeat."""
+STOPPED = "Stopped", "Initializing"
+"""Spark's status of a query that was stopped, or had nothing more to read; the thread of one that died does not set it.
+The second one stays where a query is stopped before its first batch."""
+WITHOUT_REASON = "the query's thread ended, and Spark has not kept why: its report of an error failed, too"
+NEXT = "Next: look for java.lang.Error in the output of Spark's process"
 ANOTHER_TRY = DeliveryTimeout, TransactionAbortable
 """Errors of Penstock's Kafka client that fail one request, but not necessarily a query that is started again."""
 
@@ -91,16 +99,45 @@ class Fault:
 
 
 def of_query(query: StreamingQuery) -> Fault | None:
-    """The failure that ended this query; None if it runs or was stopped."""
+    """The failure that ended this query; None if it runs, was stopped or is finished."""
+    name = query.name or ""
     found = query._jsq.exception()
     if not found.isDefined():
-        return None
+        died = not query.isActive and not query.status["message"].startswith(STOPPED)
+        return Fault(WITHOUT_REASON, False, query=name, trace=f"{WITHOUT_REASON}. {NEXT}") if died else None
     chain = list(causes(found.get()))
     trace = max((text for _, text in chain), key=len, default="").strip()[-LONGEST_TRACE:]
     for _, text in reversed(chain):
         if ours := _from_traceback(text):
-            return replace(ours, query=query.name or "", trace=trace)
-    return Fault(_summary(chain, query), passes(chain), query=query.name or "", trace=trace)
+            return replace(ours, query=name, trace=trace)
+    if said := _java_error(found.get()):
+        return Fault(said[0], False, query=name, trace=f"{said[1]}\n{trace}"[:LONGEST_TRACE])
+    return Fault(_summary(chain, query), passes(chain), query=name, trace=trace)
+
+
+def _java_error(error: Any) -> tuple[str, str] | None:
+    """The `java.lang.Error` of a chain of causes, as a line and with its stack; None if there is none.
+
+    Spark's message does not name it: an error of the JVM often has no text.
+    """
+    found = None
+    while error is not None:
+        # Spark's and Scala's assertions have a text, and say what they are.
+        if _is_a(error, "java.lang.Error") and not _is_a(error, "java.lang.AssertionError"):
+            found = error
+        error = error.getCause()
+    if found is None:
+        return None
+    said = str(found.toString()).partition("\n")[0]
+    stack = [f"  at {one.toString()}" for one in list(found.getStackTrace())[:STACK]]
+    return said, "\n".join([said, *stack])
+
+
+def _is_a(error: Any, name: str) -> bool:
+    kind = error.getClass()
+    while kind is not None and kind.getName() != name:
+        kind = kind.getSuperclass()
+    return kind is not None
 
 
 def of_error(error: PenstockError) -> Fault:

@@ -1,33 +1,30 @@
-"""Java's regular expressions and replacements, by Python's: tasks of a sink have no JVM.
-
-Classes of characters and case are ASCII's, as Java has them by default. What Python has in no way, or in another
-meaning, is refused.
-"""
+"""Java's regular expressions and replacements, without a JVM; `bounded_regex` bounds their time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from typing import Any
 
-_TOKEN = re.compile(
-    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\(?P<escaped>k<(?P<back>\w+)>|.)|\(\?<(?P<name>[A-Za-z]\w*)>|.", re.DOTALL
-)
+import regex
+
+from penstock.connect import bounded_regex
+from penstock.connect.bounded_regex import BoundedRegex, kept
+from penstock.connect.record_transforms.java_regex_syntax import translated
+
 _REFERENCE = re.compile(
     r"\\(?P<literal>.)|\$(?:(?P<number>[0-9]+)|\{(?P<name>[A-Za-z][A-Za-z0-9]*)\})|(?P<text>[^\\$]+)", re.DOTALL
 )
-_ENDS = {"z": r"\Z", "Z": r"(?=\n?\Z)"}
-_UNKNOWN = set("GRXNhHvVepPcU0")
-"""Letters after a backslash that Python does not know, or reads as something else."""
+Expand = Callable[[Any], str]
+"""Makes the text that replaces a match."""
 
 
 @lru_cache(maxsize=100)
-def compiled(pattern: str) -> re.Pattern[str]:
-    """Raises ValueError for what is not a regular expression, or has no equal in Python."""
-    try:
-        return re.compile("".join(_translated(pattern)), re.ASCII)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{error}; a sink takes what the expressions of Java and of Python share") from None
+def compiled(pattern: str) -> BoundedRegex:
+    """Raises ValueError for what is not a regular expression of Java, or has no equal here."""
+    return BoundedRegex(translated(pattern), pattern, regex.VERSION1)
 
 
 def problem(pattern: str) -> str | None:
@@ -39,10 +36,9 @@ def problem(pattern: str) -> str | None:
     return None
 
 
-def template(pattern: str, replacement: str) -> Callable[[re.Match[str]], str]:
+def template(pattern: str, replacement: str) -> Expand:
     """Makes the text of a match that replaces it; raises ValueError for a replacement that does not fit the pattern."""
-    groups = compiled(pattern)
-    parts = list(_parts(groups, replacement))
+    parts = list(_parts(compiled(pattern), replacement))
     return lambda match: "".join(part if isinstance(part, str) else match[part[0]] or "" for part in parts)
 
 
@@ -55,45 +51,36 @@ def template_problem(pattern: str, replacement: str) -> str | None:
     return None
 
 
+def fitting(pattern: str, texts: Iterable[str]) -> list[str]:
+    """The texts that it matches as a whole; raises Overrun if all of them together take longer than a text may."""
+    expression, end = compiled(pattern), time.process_time() + bounded_regex.BOUND
+    return [text for text in texts if expression.fullmatch(text, max(end - time.process_time(), 0.001))]
+
+
+def matching(pattern: str) -> Callable[[str], bool]:
+    """Whether it matches a whole text, for many texts; raises as `replacing`."""
+    expression = compiled(pattern)
+    return kept(expression, lambda text: expression.fullmatch(text) is not None)
+
+
 def replacing(pattern: str, replacement: str) -> Callable[[str], str | None]:
-    """Replaces the first match in a text that the pattern matches as a whole; None if it does not."""
-    regex, made = compiled(pattern), template(pattern, replacement)
-    # As in Java, the match that is replaced may be shorter than the text.
-    return lambda text: regex.sub(made, text, count=1) if regex.fullmatch(text) else None
+    """Replaces the first match in a text that the pattern matches as a whole; None if it does not.
+
+    Raises Overrun for a text that takes too long, and PenstockError after several of them.
+    """
+    expression, expand = compiled(pattern), template(pattern, replacement)
+
+    def replaced(text: str) -> str | None:
+        if expression.fullmatch(text) is None:
+            return None
+        # As in Java, the match that is replaced may be shorter than the text.
+        match = expression.search(text)
+        return text[: match.start()] + expand(match) + text[match.end() :]
+
+    return kept(expression, replaced)
 
 
-def _translated(pattern: str) -> Iterator[str]:
-    """The pattern in Python's notation, piece by piece."""
-    opened = -1
-    """Where the class of characters begins that we are in."""
-    for token in _TOKEN.finditer(pattern):
-        quoted, escaped, back, name = token.groups()
-        if quoted is not None:
-            yield re.escape(quoted)
-        elif back:
-            yield f"(?P={back})"
-        elif escaped:
-            if escaped in _UNKNOWN:
-                raise ValueError(f"\\{escaped} is not supported in the regular expressions of sinks")
-            yield _ENDS.get(escaped, token[0])
-        elif name:
-            yield f"(?P<{name}>" if opened < 0 else re.escape(token[0])
-        else:
-            opened = _class(pattern, token.start(), opened)
-            yield token[0]
-
-
-def _class(pattern: str, at: int, opened: int) -> int:
-    """Where the class of characters begins that the next character is in; -1 if it is in none."""
-    if opened < 0:
-        return at if pattern[at] == "[" else -1
-    if pattern[at] == "[" or pattern.startswith("&&", at):
-        raise ValueError("classes of characters inside others are not supported in the regular expressions of sinks")
-    is_first = pattern[opened + 1 : at] in ("", "^")
-    return opened if pattern[at] != "]" or is_first else -1
-
-
-def _parts(groups: re.Pattern[str], replacement: str) -> Iterator[str | tuple[int | str]]:
+def _parts(expression: BoundedRegex, replacement: str) -> Iterator[str | tuple[int | str]]:
     """Texts, and numbers and names of groups."""
     at = 0
     while at < len(replacement):
@@ -102,11 +89,11 @@ def _parts(groups: re.Pattern[str], replacement: str) -> Iterator[str | tuple[in
             raise ValueError(f"{replacement[at:]!r} is not a group: write $1 or ${{name}}, or \\$ for a dollar sign")
         at = found.end()
         if found["number"]:
-            number = _number(found["number"], groups.groups)
+            number = _number(found["number"], expression.groups)
             yield (int(found["number"][:number]),)
             yield found["number"][number:]
         elif found["name"]:
-            if found["name"] not in groups.groupindex:
+            if found["name"] not in expression.names:
                 raise ValueError(f"the regular expression has no group {found['name']}")
             yield (found["name"],)
         else:

@@ -15,6 +15,8 @@ from zoneinfo import ZoneInfo
 
 MOST = 100
 """Characters of a pattern, and of a text that is read with one."""
+MOST_OPTIONAL = 10
+"""Parts in brackets: each doubles the ways in which a text can be read, and all may be tried."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION, _OFFSET = "\0", "\1"
 """Letters of the patterns here that Java does not have: an optional fraction, and an offset in any notation."""
@@ -167,6 +169,8 @@ def date_pattern(text: str, *, names: bool) -> DatePattern:
         raise WrongPattern(f"{text} is not supported; use a pattern, or one of {', '.join(NAMED)}")
     parts, fields, at, depth, open_end = [], [], 0, 0, False
     source = NAMED.get(text, text)
+    if _TOKEN.sub(lambda token: token["other"] or "", source).count("[") > MOST_OPTIONAL:
+        raise WrongPattern(f"it has more than {MOST_OPTIONAL} optional parts")
     while at < len(source):
         token = _TOKEN.match(source, at)
         if token is None:

@@ -1,21 +1,26 @@
 """Transforms that choose the topic of records or drop them: RegexRouter, TimestampRouter, Filter, ByLogicalTableRouter.
 
-Regular expressions are Java's, which Spark has.
+Regular expressions are Java's, and run in `java_regex`, which bounds their time. Java itself only says whether it knows
+them: its matcher cannot be interrupted, and its stack overflows, which ends Spark's process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import IllegalArgumentException
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, functions as F, types as st
+from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.codec.connect_schema import avro_name
 from penstock.codec.typed_records import RecordPart
+from penstock.connect.bounded_regex import Overrun
+from penstock.connect.record_transforms import java_regex
 from penstock.connect.transforms.conversions import formatted, pattern_problem
 from penstock.connect.transforms.state import (
     DEBEZIUM,
@@ -34,20 +39,25 @@ from penstock.errors import PenstockError
 
 # PySpark raises Java's IllegalArgumentException as its own.
 JAVA_ERRORS = (Py4JJavaError, IllegalArgumentException)
+CORRECT = "correct the expression of this transform or predicate"
+T = TypeVar("T")
 BY_TABLE = "the transform ByLogicalTableRouter"
 
 
 def regex_problem(pattern: str) -> str | None:
-    """What Java says against a regular expression, or None.
+    """Why a regular expression is not one of Java, or cannot be used, or None.
 
-    Without a Spark session nobody can ask Java, and the error comes with the first topic.
+    Without a Spark session nobody can ask Java, whose reasons are better.
     """
-    context = SparkContext._active_spark_context
+    context: Any = SparkContext._active_spark_context
     try:
         if context is not None:
-            _compiled(context, pattern)
+            context._jvm.java.util.regex.Pattern.compile(pattern)
+        java_regex.compiled(pattern)
     except JAVA_ERRORS as error:
-        return _reason(error)
+        return str(getattr(error, "java_exception", error)).partition("\n")[0]
+    except ValueError as error:
+        return str(error)
     return None
 
 
@@ -58,64 +68,79 @@ def regex_check(pattern: str) -> str | None:
 
 
 def fits_whole(pattern: str, text: str) -> bool:
-    """Whether a Java regular expression, which is valid, matches the whole text; needs a Spark session."""
+    """Whether a Java regular expression, which is valid, matches the whole text."""
     return bool(fitting(pattern, [text]))
 
 
 def fitting(pattern: str, texts: Iterable[str]) -> list[str]:
-    """The texts that a Java regular expression, which is valid, matches as a whole; needs a Spark session."""
-    context = SparkContext._active_spark_context
-    assert context is not None
-    compiled = _compiled(context, pattern)
-    return [text for text in texts if compiled.matcher(text).matches()]
+    """The texts that a Java regular expression, which is valid, matches as a whole.
+
+    Raises PenstockError if that takes too long.
+    """
+    try:
+        return java_regex.fitting(pattern, texts)
+    except Overrun as error:
+        raise PenstockError(str(error), where="the connector's configuration", next=CORRECT) from None
 
 
 def matches(state: State, pattern: str) -> Column | bool:
     """Whether the pattern matches the whole topic; a bool if all records have the same topic."""
     if isinstance(state.topic, str):
-        return bool(_matcher(state.frame, pattern, state.topic).matches())
-    return F.coalesce(state.topic.rlike(_whole(pattern)), F.lit(False))
+        return _of_topic(state.topic, lambda: java_regex.matching(pattern)(str(state.topic)))
+    return F.coalesce(_in_python(state, lambda: java_regex.matching(pattern), st.BooleanType()), F.lit(False))
 
 
 def replaced(state: State, pattern: str, replacement: str) -> str | Column:
     """The topic after Java's replacement (with `$1`) if the pattern matches the whole topic; else the topic itself."""
-    if not isinstance(state.topic, str):
-        return F.regexp_replace(state.topic, _whole(pattern), replacement)
-    matcher = _matcher(state.frame, pattern, state.topic)
-    if not matcher.matches():
-        return state.topic
+    topic = state.topic
+    change = _replacing(pattern, replacement, topic)
+    if isinstance(topic, str):
+        new = _of_topic(topic, lambda: change(str(topic)))
+        return topic if new is None else new
+    return F.coalesce(_in_python(state, lambda: java_regex.replacing(pattern, replacement), st.StringType()), topic)
+
+
+def _replacing(pattern: str, replacement: str, topic: str | Column) -> Callable[[str], str | None]:
     try:
-        return str(matcher.replaceFirst(replacement))
-    except JAVA_ERRORS as error:
+        return java_regex.replacing(pattern, replacement)
+    except ValueError as error:
         raise PenstockError(
-            f"the replacement {replacement!r} does not fit the regular expression {pattern!r}: {_reason(error)}",
-            where=f"topic {state.topic}",
+            f"the replacement {replacement!r} does not fit the regular expression {pattern!r}: {error}",
+            where=_shown(topic),
             next="use $1 to $9 for groups of the expression, and \\$ for a dollar sign",
         ) from None
 
 
-def _matcher(frame: DataFrame, pattern: str, text: str) -> Any:
+def _of_topic(topic: str | Column, ask: Callable[[], T]) -> T:
+    """The answer of a valid expression; raises PenstockError for one that takes too long."""
     try:
-        return _compiled(frame.sparkSession.sparkContext, pattern).matcher(text)
-    except JAVA_ERRORS as error:
-        raise PenstockError(
-            f"{pattern!r} is not a Java regular expression: {_reason(error)}",
-            where=f"topic {text}",
-            next="correct the expression of this transform or predicate",
-        ) from None
+        return ask()
+    except Overrun as error:
+        raise PenstockError(str(error), where=_shown(topic), next=CORRECT) from None
 
 
-def _compiled(context: SparkContext, pattern: str) -> Any:
-    jvm: Any = context._jvm
-    return jvm.java.util.regex.Pattern.compile(pattern)
+def _shown(topic: str | Column) -> str:
+    return f"topic {topic}" if isinstance(topic, str) else "topics of records"
 
 
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "java_exception", error)).partition("\n")[0]
+def _in_python(state: State, make: Callable[[], Callable[[str], Any]], kind: st.DataType) -> Column:
+    """What an expression says of the topics of the step's records; a topic that takes too long ends the query.
 
+    Spark's own functions of expressions are Java's.
+    """
 
-def _whole(pattern: str) -> str:
-    return rf"\A(?:{pattern})\z"
+    def asked(topics: pa.Array) -> pa.Array:
+        ask = make()
+        try:
+            return pa.array([None if text is None else ask(text) for text in topics.to_pylist()], arrow)
+        except Overrun as error:
+            raise PenstockError(str(error), where="the topic of a record", next=CORRECT) from None
+
+    arrow = pa.bool_() if isinstance(kind, st.BooleanType) else pa.string()
+    topic = topic_column(state.topic)
+    udf: Any = arrow_udf(asked, kind)  # type: ignore[call-overload]
+    answer: Column = udf(topic if state.applies is None else F.when(state.applies, topic))
+    return answer
 
 
 def _regex_router(values: Values) -> Step:
