@@ -256,6 +256,7 @@ def test_an_expression_that_takes_too_long_makes_dead_letters_and_does_not_hold_
         connect.create_connector({"name": named, "config": config | more})
         until(lambda: rows(cql, keyspace, topic) == {1: "good"}, "row")
         until(lambda: connect.get_connector_status(named)["tasks"][0]["state"] == "RUNNING", "running task")
+        connect.delete_connector(named)
     letter, *others = messages(services.kafka, letters, 1)
     assert len(others) == 9
     said = dict(letter.headers())["__connect.errors.exception.message"].decode()
