@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock.waits import Wait
 from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_of
 from penstock.wire.protocol import frames
@@ -211,6 +212,8 @@ class TopicRead:
         self._left = {place.partition: place for place in places if not place.finished}
         self._tasks: dict[asyncio.Task[Message | None], _Asked] = {}
         self._rackless_until = 0.0
+        self._wait: Wait | None = None
+        """Since some partition could not be read; `cluster` tells of it."""
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         self._start()
@@ -311,6 +314,9 @@ class TopicRead:
                 # No records are left before the end that the broker reports, which may come after a gap. This is only
                 # certain if the whole answer is empty: otherwise other partitions may have filled the answer.
                 self._move(place, one["last_stable_offset" if self._limits.committed else "high_watermark"])
+        if self._wait and not any(place.failing_since for place in self._left.values()):
+            self._wait.over()
+            self._wait = None
         return chunks
 
     def _advance(self, place: PartitionPosition, one: Message) -> Chunk:
@@ -347,6 +353,8 @@ class TopicRead:
     def _failed(self, places: list[PartitionPosition], error: KafkaError) -> None:
         """Retry after a pause with fresh metadata; raise if that cannot help or the patience is over."""
         now = time.monotonic()
+        self._wait = self._wait or Wait(f"records of topic {self._topic.name}", self._limits.patience)
+        self._wait.fails()
         for place in places:
             place.failing_since = place.failing_since or now
             place.backoff.failed()
