@@ -74,7 +74,7 @@ SMALL = {
     "local.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "native.spill_files": "an idea of its own: state on disk",
-    "replicate.hidden_repair": "an idea of its own: what CQL can write of a difference",
+    "replicate.take_source": "an idea of its own: writes that win over what the target keeps",
     "watch.console.long_history": "an idea of its own: charts from Prometheus",
     "window.native_windows": "an idea of its own: windows by Spark's own aggregation",
 }

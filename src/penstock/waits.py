@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
@@ -12,17 +15,61 @@ FIRST, MOST = 1.0, 60.0
 """Seconds until the first line, and the most between two lines."""
 
 
+class Failing:
+    """The waits of a thread or an asyncio task whose last attempt has failed; another thread may read it."""
+
+    def __init__(self) -> None:
+        self._waits: dict[int, Wait] = {}
+
+    @property
+    def since(self) -> float | None:
+        """When the oldest of them began, by `time.monotonic`; None if there is none."""
+        return min((wait.since for wait in list(self._waits.values())), default=None)
+
+    def add(self, wait: Wait) -> None:
+        self._waits[id(wait)] = wait
+
+    def remove(self, wait: Wait) -> None:
+        self._waits.pop(id(wait), None)
+
+    def clear(self) -> None:
+        self._waits.clear()
+
+
+_failing: ContextVar[Failing | None] = ContextVar("failing", default=None)
+
+
+@contextmanager
+def noted(failing: Failing) -> Iterator[None]:
+    """`failing` gets the waits of the code inside."""
+    before = _failing.set(failing)
+    try:
+        yield
+    finally:
+        _failing.reset(before)
+
+
 @dataclass
 class Wait:
-    """A wait for `what` that lasts at most `patience` seconds, or without end; it begins when it is made."""
+    """A wait for `what` that lasts at most `patience` seconds, or without end; it begins when it is made.
+
+    `of_several` says that it is for one server of several, which may do its work: nothing is away without it.
+    """
 
     what: str
     patience: float | None
     since: float = field(default_factory=time.monotonic)
+    of_several: bool = False
     _next: float = FIRST
+
+    def fails(self) -> None:
+        """An attempt failed, of which others tell."""
+        if not self.of_several and (failing := _failing.get()):
+            failing.add(self)
 
     def failed(self, why: object, next: str = "") -> None:
         """An attempt failed; `why` is said if it is time for that, and what to do `next` the first time."""
+        self.fails()
         waited = time.monotonic() - self.since
         if waited < self._next:
             return
@@ -37,6 +84,8 @@ class Wait:
 
     def over(self) -> None:
         """What was awaited is there; said if the wait was."""
+        if failing := _failing.get():
+            failing.remove(self)
         if self._next > FIRST:
             waited = time.monotonic() - self.since
             log.info("%s: there after %s", self.what, span(waited), extra={"event": "waited", "what": self.what})

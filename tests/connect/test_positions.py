@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from penstock.connect import keystores, topics, worker_settings
+from penstock.connect.checks import check
 from penstock.connect.definition import read_all
 from penstock.connect.offsets import KeptInFolder, Offsets, folder_of
 from penstock.connect.providers import Provided, Provider, ResolvedConfig
+from penstock.connect.sink.record_sink import SinkTask
 from penstock.connect.topics import TopicCreation
 from penstock.connect.worker_settings import WorkerSettings
 from penstock.errors import PenstockError
@@ -175,15 +178,46 @@ def test_a_wrong_group_is_blamed_at_its_property(changes: dict[str, str], name: 
     assert list(found) == [name] and said in found[name][0]
 
 
+def test_a_topic_of_dead_letters_that_kafka_refuses_names_its_own_property(services: Any) -> None:
+    config = {
+        "name": "x",
+        "connector.class": "FileStreamSink",
+        "topics": "t",
+        "file": "/tmp/x",
+        "key.converter": "StringConverter",
+        "value.converter": "StringConverter",
+        "errors.deadletterqueue.topic.name": f"letters-{os.getpid()}",
+    }
+    found = check(config, Provided(), ask=False)
+    # Without a property it gets 3 replicas, as in Kafka Connect, and this Kafka has one broker.
+    step = "correct errors.deadletterqueue.topic.replication.factor"
+    with pytest.raises(PenstockError, match=rf"of dead letters cannot be created.*, 3 replicas.*{re.escape(step)}"):
+        SinkTask("x", 0, ("t",), services.kafka, found.values, found.config).letters()
+
+
 def test_a_topic_that_kafka_refuses_is_named_with_its_size(services: Any) -> None:
     name = f"refused-{os.getpid()}"
     with pytest.raises(PenstockError, match=rf"the topic cannot be created: .*\({name} at .*, 1 partitions, 99 repl"):
-        topics.create(services.kafka, {}, name, TopicCreation(1, 99, {}))
+        topics.create(services.kafka, {}, name, TopicCreation(1, 99, {}), what="the topic", next="correct it")
     with pytest.raises(PenstockError, match="the topic cannot be created"):
-        topics.create(services.kafka, {}, name, TopicCreation(1, -1, {"no.such.setting": "1"}))
+        topics.create(
+            services.kafka,
+            {},
+            name,
+            TopicCreation(1, -1, {"no.such.setting": "1"}),
+            what="the topic",
+            next="correct it",
+        )
     for partitions in (3, 5):
         # A topic that exists stays as it is.
-        topics.create(services.kafka, {}, name, TopicCreation(partitions, -1, {"cleanup.policy": "compact"}))
+        topics.create(
+            services.kafka,
+            {},
+            name,
+            TopicCreation(partitions, -1, {"cleanup.policy": "compact"}),
+            what="the topic",
+            next="correct it",
+        )
 
 
 def resolved(providers: dict[str, Provider], text: str, name: str = "scylla.user") -> ResolvedConfig:

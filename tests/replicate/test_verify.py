@@ -14,6 +14,7 @@ from keyspaces import new_keyspace
 from pyspark.sql import SparkSession
 
 from penstock import replicate
+from penstock.cli import verify as verify_command
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.replicate import fragment_reader, verification
@@ -170,9 +171,100 @@ def test_what_the_target_got_later_is_left_and_told(pair: Pair, spark: SparkSess
     assert report.described[0].columns["v"] == ("13", "-1")
 
 
+LATER = "written later in the target"
+GREATER = "written at the same time, and CQL keeps the greater value"
+EXPIRES = "written at the same time, and CQL keeps the target's, which expires"
+EXPIRES_LATER = "written at the same time, and CQL keeps the one that expires later"
+DELETED = "deleted or expired in the target, at the same write time or later"
+KEPT: tuple[tuple[str, list[int | None], dict[str, str]], ...] = (
+    # What is done to the target alone, the row, and what a repair says of it.
+    ("UPDATE {ks}.t USING TIMESTAMP {later} SET v = -1 WHERE pk = 3 AND ck = 1", [3, 1], {"v": LATER}),
+    ("UPDATE {ks}.t USING TIMESTAMP {later} SET v = 14 WHERE pk = 3 AND ck = 2", [3, 2], {"v": LATER}),
+    ("UPDATE {ks}.t USING TIMESTAMP {T} SET v = 99, w = 'a' WHERE pk = 4 AND ck = 1", [4, 1], {"v": GREATER}),
+    ("UPDATE {ks}.t USING TIMESTAMP {T} AND TTL 999 SET v = 1 WHERE pk = 4 AND ck = 2", [4, 2], {"v": EXPIRES}),
+    ("UPDATE {ks}.t USING TIMESTAMP {T} AND TTL 90000 SET v = 0 WHERE pk = 5 AND ck = 0", [5, 0], {"v": EXPIRES_LATER}),
+    ("DELETE v FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 5 AND ck = 1", [5, 1], {"v": DELETED}),
+    (
+        "UPDATE {ks}.t USING TIMESTAMP {T} SET m = m + {'a': 99}, u.zip = 99 WHERE pk = 5 AND ck = 2",
+        [5, 2],
+        {"m": f'element "a" {GREATER}', "u": f"field zip {GREATER}"},
+    ),
+    (
+        "UPDATE {ks}.t USING TIMESTAMP {T} SET e = e - {7} WHERE pk = 5 AND ck = 3",
+        [5, 3],
+        {"e": f"element 7 {DELETED}"},
+    ),
+    ("DELETE FROM {ks}.t USING TIMESTAMP {later} WHERE pk = 6 AND ck = 1", [6, 1], {"row": DELETED}),
+    ("DELETE FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 7", [7, 0], {"row": DELETED}),
+    ("UPDATE {ks}.t USING TIMESTAMP {later} SET l = [3] WHERE pk = 8 AND ck = 0", [8, 0], {"l": LATER}),
+    ("UPDATE {ks}.t USING TIMESTAMP {T} SET s = 99 WHERE pk = 9", [9, 0], {"s": GREATER}),
+)
+
+
+def kept_in_the_target(pair: Pair) -> None:
+    """Of these differences, a write with the source's time changes none; of two more, it does."""
+    for statement, _, _ in KEPT:
+        pair.change(at(pair, statement))
+    pair.change("UPDATE {ks}.t USING TIMESTAMP {T} SET m = m + {'z': 1} WHERE pk = 10 AND ck = 1")
+    pair.change("INSERT INTO {ks}.t (pk, ck, v) VALUES (10, 9, 1) USING TIMESTAMP {T}")
+
+
+def test_each_difference_that_a_repair_leaves_says_why(pair: Pair, spark: SparkSession) -> None:
+    kept_in_the_target(pair)
+    assert not any(row.left for row in verify(pair, spark).described)
+    report = verify(pair, spark, repair=True)
+    left = {row.key: row.left for row in report.described}
+    wanted = {json.dumps(dict(zip(("pk", "ck"), key, strict=True))): reasons for _, key, reasons in KEPT}
+    # A static column is in each row of its partition.
+    wanted |= {json.dumps({"pk": 9, "ck": ck}): {"s": GREATER} for ck in range(4)}
+    wanted |= {json.dumps({"pk": 7, "ck": ck}): {"row": DELETED} for ck in range(4)}
+    assert left == wanted
+    assert (report.repaired, report.taken) == (2, 0)
+    assert "write in the source again what is left, or repair with take_source" in report.next
+    lines = list(verify_command._lines(report, repaired=True))
+    assert f'{{"pk": 4, "ck": 1}}: v is 17 in the source, 99 in the target ({GREATER})' in lines
+    assert f'{{"pk": 6, "ck": 1}}: not in the target ({DELETED})' in lines and report.next in lines
+
+
+@pytest.mark.parametrize("level", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_repair_that_takes_the_source_leaves_only_write_times(pair: Pair, spark: SparkSession, level: int) -> None:
+    kept_in_the_target(pair)
+    # This row has only a marker, whose time reads do not show.
+    pair.change("INSERT INTO {ks}.t (pk, ck) VALUES (11, 9) USING TIMESTAMP {T}")
+    report = verify(pair, spark, level=level, repair=True, take_source=True)
+    assert all(name.startswith("writetime(") for row in report.described for name in row.columns)
+    assert not any(row.missing for row in report.described)
+    assert all(reason.endswith(LATER) for row in report.described for reason in row.left.values())
+    assert (report.result, report.taken) == ("different", report.different)
+    assert report.next.startswith("the target has the source's values with later write times")
+    assert verify(pair, spark, level=1).result == "equal"
+    # A row that was inserted in the source is there without values, too.
+    pair.both(
+        f"DELETE v, w, m, e, l, u, f FROM {{ks}}.t USING TIMESTAMP {time.time_ns() // 1000} WHERE pk = 6 AND ck = 1"
+    )
+    left = verify(pair, spark).described
+    assert len(left) == report.different - 1
+    # Nothing is written twice.
+    again = verify(pair, spark, level=level, repair=True, take_source=True)
+    assert [row.columns for row in again.described] == [row.columns for row in left]
+
+
+def test_a_repair_keeps_static_columns_of_rows_that_one_side_lacks(pair: Pair, spark: SparkSession) -> None:
+    """A deletion at the time of the source's value would win over it."""
+    pair.change("INSERT INTO {ks}.t (pk, ck, v) VALUES (3, 9, 1) USING TIMESTAMP {T}")
+    source = Pair(pair.cql, pair.hosts, pair.target, pair.source, pair.time)
+    for key in (20, 21):
+        pair.both(f"UPDATE {{ks}}.t USING TIMESTAMP {{T}} SET s = {key} WHERE pk = 3{key}")
+    pair.change("INSERT INTO {ks}.t (pk, ck, v) VALUES (320, 1, 1) USING TIMESTAMP {T}")
+    source.change("INSERT INTO {ks}.t (pk, ck, v) VALUES (321, 1, 1) USING TIMESTAMP {T}")
+    report = verify(pair, spark, repair=True)
+    assert (report.result, report.described) == ("equal", ())
+
+
 BAD: dict[str, tuple[Callable[[Pair], dict[str, Any]], str]] = {
     "level": (lambda pair: {"level": 4}, "use 1 .values., 2"),
     "tries": (lambda pair: {"tries": 1}, "use 2 or more"),
+    "take_source": (lambda pair: {"take_source": True}, "give repair=True .--repair. with it"),
     "repair": (lambda pair: {"level": 1, "repair": True}, "a repair needs the times of writes"),
 }
 

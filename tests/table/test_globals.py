@@ -413,6 +413,27 @@ def test_a_table_whose_source_is_away_keeps_its_rows(
     assert last.startswith("returning: there after ")
 
 
+class Patient(Made):
+    """Its source is away after the first read, and the feed still tries; in the end the source is back."""
+
+    back: ClassVar[threading.Event] = threading.Event()
+
+    def follow(self, put: Any, loaded: Any) -> None:
+        loaded()
+        wait = waits.Wait("the source", patience=120.0)
+        wait.failed("no answer")
+        self.back.wait()
+        wait.over()
+        threading.Event().wait()
+
+
+def test_a_table_is_stale_from_the_first_request_that_failed() -> None:
+    table = Replica(Patient("patient", memory=1 << 20))
+    until(lambda: table.stale_ms > 0, "age of the table, whose feed has not given up")
+    Patient.back.set()
+    until(lambda: table.stale_ms == 0, "table that is followed again")
+
+
 BEGUN: list[str] = []
 
 

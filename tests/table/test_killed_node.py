@@ -79,24 +79,30 @@ def test_a_process_ends_although_the_node_of_its_table_is_gone(tmp_path: Path) -
 def test_a_table_keeps_its_rows_while_its_broker_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(global_tables, "Reader", partial(Reader, patience="1 second"))
     caplog.set_level(logging.INFO, waits.__name__)
     services = up(tmp_path, only=["kafka"])
     try:
         send(services.kafka, "ann")
         schema = pa.schema([("name", pa.string())])
-        people = Replica(CompactedTopic("people", services.kafka, schema, 1 << 20, "", max_decompressed_bytes=MOST))
+        feed = CompactedTopic("people", services.kafka, schema, 1 << 20, "", max_decompressed_bytes=MOST)
+        patient = Replica(feed)
+        assert names(patient) == ["ann", None] and patient.stale_ms == 0
+        monkeypatch.setattr(global_tables, "Reader", partial(Reader, patience="1 second"))
+        people = Replica(feed)
         assert names(people) == ["ann", None]
         os.kill(services.pids["kafka"], signal.SIGKILL)
+        # It still tries for two minutes, and its rows are old already.
+        until(lambda: patient.stale_ms > 0, "age of a table whose reader has not given up")
         until(lambda: "waiting for topic people for " in caplog.text, "line about the broker")
         assert names(people) == ["ann", None] and people.stale_ms > 0
         up(tmp_path, only=["kafka"])
         send(services.kafka, "bob")
         until(lambda: names(people) == ["ann", "bob"], "row written after the broker's return")
         assert "topic people: there after" in caplog.text and people.stale_ms == 0
+        until(lambda: names(patient) == ["ann", "bob"] and patient.stale_ms == 0, "table that is followed again")
         # What it cannot read ends the replica's thread, which would ask the stopped broker for as long as pytest runs.
         send(services.kafka, "x" * MOST)
-        until(lambda: people.failed, "end of the replica")
+        until(lambda: people.failed and patient.failed, "end of the replicas")
     finally:
         down(tmp_path)
 

@@ -6,6 +6,7 @@ with several tables the worst counts.
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ EXIT = {"equal": 0, "different": 1, "undecided": 2}
 FAILED = 3
 WORST = (FAILED, EXIT["different"], EXIT["undecided"], EXIT["equal"])
 SETTLE = "1 minute"
+COLUMN = re.compile(r"\A(?:writetime|ttl)\((.*)\)\Z", re.DOTALL)
+"""What differs of a column beside its value."""
 WHERE = "penstock verify"
 
 
@@ -85,6 +88,12 @@ def add(parser: ArgumentParser) -> None:
         "--limit", type=positive, default=100, metavar="N", help="rows that are shown (default: %(default)s)"
     )
     parser.add_argument("--repair", action="store_true", help="write what differs from the source, with its times")
+    parser.add_argument(
+        "--take-source",
+        action="store_true",
+        help="with --repair: where the target keeps its value, write the source's with a later write time, in which "
+        "both differ from then on",
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON object for each table")
     parser.add_argument("--cores", type=positive, metavar="N", help="cores for Spark")
     add_spark(parser)
@@ -121,6 +130,7 @@ def _compare(spark: SparkSession, args: Namespace, pair: TablePair, source: Acce
             tries=args.tries,
             most=args.limit,
             repair=args.repair,
+            take_source=args.take_source,
         )
     except PenstockError as problem:
         return _failed(problem)
@@ -165,8 +175,10 @@ def _as_json(report: Report) -> dict[str, Any]:
         "different": report.different,
         "undecided": report.undecided,
         "repaired": report.repaired,
+        "taken": report.taken,
         "columns": report.unlike,
         "differences": [_row(row) for row in report.described],
+        **({"next": report.next} if report.next else {}),
         **_hidden(report),
         "not_seen": report.unseen,
         "seconds": round(report.seconds, 3),
@@ -192,19 +204,30 @@ def _row(row: Difference) -> dict[str, Any]:
 
 def _lines(report: Report, *, repaired: bool) -> Iterator[str]:
     for row in report.described:
-        if row.missing:
-            yield f"{row.key}: not in the {row.missing}"
-        for name, (source, target) in row.columns.items():
-            yield f"{row.key}: {name} is {source} in the source, {target} in the target"
+        yield from _row_lines(row)
     if report.different > len(report.described):
         yield f"... and {report.different - len(report.described)} more rows"
     yield from report.unlike
     if report.repaired:
         yield f"{report.repaired} rows were written again from the source"
+    if report.next:
+        yield report.next
     if report.hidden:
         yield from _hidden_lines(report.hidden, repaired=repaired)
     yield f"{report.result}: {report.rows[0]} rows in the source, {report.rows[1]} in the target" + _counted(report)
     yield f"not compared: {'; '.join(report.unseen)}"
+
+
+def _row_lines(row: Difference) -> Iterator[str]:
+    """What differs of a row; the reason why it is left with the first line of each column."""
+    if row.missing:
+        yield f"{row.key}: not in the {row.missing}" + "".join(f" ({reason})" for reason in row.left.values())
+    reasons = dict(row.left)
+    for name, (source, target) in row.columns.items():
+        reason = reasons.pop(COLUMN.sub(r"\1", name), "")
+        yield f"{row.key}: {name} is {source} in the source, {target} in the target" + (
+            f" ({reason})" if reason else ""
+        )
 
 
 def _hidden_lines(hidden: HiddenReport, *, repaired: bool) -> Iterator[str]:

@@ -27,6 +27,7 @@ from penstock.replicate.change_events import exact
 from penstock.replicate.event_checks import KEY
 
 TIMES = "penstock.write.times"
+CREATION_STEP = "correct topic.creation.*, create the topic by hand, or let the broker do it without these properties"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Setup:
     def create(self, topic: str) -> None:
         """Create the topic if topic.creation.* describes it and it is missing; raises PenstockError if Kafka cannot."""
         if how := topics.rule(self.config, topic):
-            topics.create(self.servers, self.settings, topic, how)
+            topics.create(self.servers, self.settings, topic, how, what="the topic", next=CREATION_STEP)
 
     def topic(self, table: str) -> str:
         """The topic of a table, with Debezium's name."""

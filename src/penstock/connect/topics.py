@@ -70,18 +70,18 @@ def rule(config: Config, topic: str) -> TopicCreation | None:
     return TopicCreation(sizes[0], sizes[1], {name: text for name, text in settings.items() if name not in _OWN})
 
 
-def create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCreation) -> None:
+def create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCreation, *, what: str, next: str) -> None:
     """Create the topic if it is missing; `settings` are a producer's, for security.
 
-    Raises PenstockError if Kafka refuses it or does not answer.
+    Raises PenstockError if Kafka refuses it or does not answer; `what` names its use, and `next` its properties.
     """
     try:
         asyncio.run(_create(servers, settings, topic, how))
     except KafkaError as error:
         raise PenstockError(
-            f"the topic cannot be created: {error}",
+            f"{what} cannot be created: {error}",
             where=f"{topic} at {servers}, {how.partitions} partitions, {how.replication} replicas",
-            next="correct topic.creation.*, create the topic by hand, or let the broker do it without these properties",
+            next=next,
         ) from error
 
 

@@ -27,7 +27,7 @@ from penstock.replicate.hidden_differences import (
     proven,
     read_by_rows,
 )
-from penstock.replicate.hidden_repair import reason, repair
+from penstock.replicate.hidden_repair import insert_again, reason, repair, why_left
 from penstock.replicate.hidden_state import Shape
 from penstock.replicate.row_digests import BUCKETS, bounds
 from penstock.replicate.table_scan import Scans
@@ -70,6 +70,7 @@ class HiddenComparison:
         self.open: dict[Key, Unlike] = {}
         self.more = 0
         self.repaired = 0
+        self.after_repair = False
 
     def compare(self) -> None:
         """Compare all partitions."""
@@ -90,6 +91,7 @@ class HiddenComparison:
     def repair(self, written: Iterable[Key]) -> None:
         """Write what CQL can say; `written` are the partitions of rows that were repaired."""
         tried, scans = list(dict.fromkeys([*self.different, *written])), self.scans
+        self.after_repair = True
 
         def work(items: list[Key]) -> Iterator[tuple[Key, Unlike]]:
             for key in items:
@@ -100,10 +102,26 @@ class HiddenComparison:
         self.repaired += len(self.different.keys() - left.keys())
         self.different = left
 
+    def take_markers(self, taken: Iterable[Key], at: int) -> None:
+        """Insert rows again that were taken from the source, where a deletion of the target hid them; `at` is a time
+        in microseconds that wins over it."""
+        scans, partitions = self.scans, list(dict.fromkeys(taken))
+
+        def work(items: list[Key]) -> Iterator[tuple[Key, Unlike]]:
+            for key in items:
+                insert_again(scans.target, key, scans.unlike(key), at)
+                yield key, _hidden(scans.unlike(key))
+
+        for key, unlike in in_tasks(self.spark, work, partitions):
+            self.different.pop(key, None)
+            if unlike:
+                self.different[key] = unlike
+
     def report(self, most: int) -> HiddenReport:
         table, target = self.scans.source.table, self.scans.target
+        why = why_left if self.after_repair else reason
         shown = (
-            described(table, key, path, both, reason(target, path, both))
+            described(table, key, path, both, why(target, path, both))
             for key, unlike in self.different.items()
             for path, both in unlike.items()
         )

@@ -55,10 +55,16 @@ def _hides(later: ListWrite, known: ListWrite) -> bool:
 
 
 class ListStatements:
-    """Makes the statements of the lists of one table, for the batches of a task."""
+    """Makes the statements of the lists of one table, for the batches of a task.
 
-    def __init__(self, access: Access, texts: TableStatements, limits: RequestLimits) -> None:
+    With `least`, a time in microseconds, a list that differs is written over the target's: after it, and after `least`.
+    """
+
+    def __init__(
+        self, access: Access, texts: TableStatements, limits: RequestLimits, *, least: int | None = None
+    ) -> None:
         self.access, self.texts, self.table, self.limits = access, texts, texts.table, limits
+        self.least = least
         self.columns = [one for one in self.table.values if one.type.nonfrozen_list]
         self.timed = timed_columns(access, self.table, limits.patience) if self.columns else frozenset()
 
@@ -116,7 +122,10 @@ class ListStatements:
         """The writes that the target does not have yet, each with the time to write at."""
         for write, (there, newest) in zip(writes, self._read(column, writes), strict=True):
             same = there == (list_bytes(write.elements) if write.elements else None)
-            if newest is None:
+            if self.least is not None:
+                if not same:
+                    yield write, max(write.time, newest or self.least) + 1
+            elif newest is None:
                 if not (same and there is not None):
                     yield write, write.time
             elif newest < write.time:

@@ -6,8 +6,7 @@ that the target got later than the source's stays, and is told as a difference t
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from penstock.database.requests import RequestLimits, Statement, send_all, toget
 from penstock.database.table_catalog import base_name
 from penstock.database.token_ring import partition_key
 from penstock.replicate.change_statements import key_cells
+from penstock.replicate.reconciliation import parts_of
 from penstock.replicate.replicate_sink import ChangeWriter
 from penstock.replicate.row_differences import Cell, Key, Pair
 from penstock.replicate.table_scan import TableScan
@@ -31,20 +31,25 @@ def repair(
     source: TableScan, target: TableScan, bounds: tuple[int, int], pairs: Mapping[Key, Pair], *, markers: bool
 ) -> None:
     """Repair rows within the tokens (after, until]; without `markers`, rows are updated but not inserted."""
-    limits = RequestLimits(patience=source.patience)
-    deletions = [
-        (partition_key(key[: len(target.table.partition_key)]), statements)  # type: ignore[arg-type]
+    count = len(target.table.partition_key)
+    deletions = (
+        (partition_key(key[:count]), list(_deletions(target, key, pair)))  # type: ignore[arg-type]
         for key, pair in pairs.items()
-        if (statements := list(_deletions(target, key, pair)))
-    ]
-    keyspace = target.table.keyspace
-    requests = together(target.side.access, keyspace, deletions, limits)
-    send_all(target.side.access, keyspace, requests, limits, what="repairing", where=target.table.full_name)
+    )
+    send(target, deletions)
+    limits = RequestLimits(patience=source.patience)
     writer = ChangeWriter(target.side.access, target.table, limits, markers=markers)
-    list(writer(_rows(source, bounds, pairs)))
+    list(writer(rows_again(source, bounds, pairs)))
 
 
-def _rows(source: TableScan, bounds: tuple[int, int], pairs: Mapping[Key, Pair]) -> Iterator[pa.RecordBatch]:
+def send(target: TableScan, writes: Iterable[tuple[bytes, list[Statement]]]) -> None:
+    """Write to the target; the statements come with their partitions."""
+    access, keyspace, limits = target.side.access, target.table.keyspace, RequestLimits(patience=target.patience)
+    requests = together(access, keyspace, [one for one in writes if one[1]], limits)
+    send_all(access, keyspace, requests, limits, what="repairing", where=target.table.full_name)
+
+
+def rows_again(source: TableScan, bounds: tuple[int, int], pairs: Mapping[Key, Pair]) -> Iterator[pa.RecordBatch]:
     """The source's rows with these keys, and the static rows of their partitions."""
     table, now = source.table, now_micros()
     chosen = CdcSettings(
@@ -71,21 +76,43 @@ def _deletions(target: TableScan, key: Key, pair: Pair) -> Iterator[Statement]:
     if pair.target is None:
         return
     texts = TableStatements(target.table)
-    columns = [one.column for one in target.columns if one.is_value and one.column]
-    if pair.source is None:
-        newest = max((cell.newest for cell in pair.target if cell.newest is not None), default=now_micros())
-        of_row = len(key) == len(texts.partition) or key[len(texts.partition)] is not None
-        if of_row:
-            yield texts.delete([texts.of_row]), [_bound(newest), *key]
-        sources: tuple[Cell, ...] = tuple(Cell(None) for _ in columns)
-    else:
-        sources = pair.source
-    for column, one, other in zip(columns, sources, pair.target, strict=True):
-        if pair.source is not None or column.kind == "static":
-            yield from _of_column(texts, column, key, one, other)
+    if pair.source is None and is_row(texts, key):
+        yield row_deletion(texts, key, newest_of(target, pair.target) or now_micros())
+    for column, one, other in columns_of(target, pair):
+        yield from column_deletions(texts, column, key, one, other)
 
 
-def _of_column(texts: TableStatements, column: Column, key: Key, source: Cell, target: Cell) -> Iterator[Statement]:
+def is_row(texts: TableStatements, key: Key) -> bool:
+    """Whether it is the key of a row, and not of the static columns of a partition without rows."""
+    return len(key) == len(texts.partition) or key[len(texts.partition)] is not None
+
+
+def row_deletion(texts: TableStatements, key: Key, at: int) -> Statement:
+    return texts.delete([texts.of_row]), [bound(at), *key]
+
+
+def newest_of(scan: TableScan, row: tuple[Cell, ...]) -> int | None:
+    """When the newest value of a row was written; its static columns are not the row's."""
+    cells = zip(scan.value_columns, row, strict=True)
+    times = (cell.newest for column, cell in cells if column.kind != "static")
+    return max((time for time in times if time is not None), default=None)
+
+
+def columns_of(scan: TableScan, pair: Pair) -> Iterator[tuple[Column, Cell, Cell]]:
+    """The columns as both sides have them; of a row that the source lacks, the static ones."""
+    nothing = tuple(Cell(None) for _ in scan.value_columns)
+    ours, theirs = (row or pair.sibling or nothing for row in (pair.source, pair.target))
+    for column, one, other in zip(scan.value_columns, ours, theirs, strict=True):
+        if column.kind == "static":
+            yield column, one, other
+        elif pair.source is not None:
+            yield column, one, other if pair.target else Cell(None)
+
+
+def column_deletions(
+    texts: TableStatements, column: Column, key: Key, source: Cell, target: Cell
+) -> Iterator[Statement]:
+    """What only the target has of a column."""
     static = column.kind == "static"
     own = key[: len(texts.partition)] if static else key
     if target.value is None:
@@ -93,39 +120,21 @@ def _of_column(texts: TableStatements, column: Column, key: Key, source: Cell, t
     if not column.type.multi_cell or column.type.nonfrozen_list:
         if source.value is None:
             newest = target.newest if target.newest is not None else now_micros()
-            yield texts.update([to(column.name)], static=static), [_bound(newest), _NO_TTL, None, *own]
+            yield texts.update([to(column.name)], static=static), [bound(newest), NO_TTL, None, *own]
         return
-    known = set(_elements(column, source.value))
-    for number, element in enumerate(_elements(column, target.value)):
-        at = target.times[number] if number < len(target.times) else None
-        if (not element and column.type.name == "udt") or element in known or at is None:
+    known = parts_of(column, source)
+    for name, part in parts_of(column, target).items():
+        if name in known or part.time is None:
             continue
         if column.type.name == "udt":
-            text, value = to_field(column.name, column.type.fields[number]), None
+            text, value = to_field(column.name, column.type.fields[int(name)]), None
         else:
-            text, value = removed(column.name), list_bytes([element])
-        yield texts.update([text], static=static), [_bound(at), _NO_TTL, value, *own]
+            text, value = removed(column.name), list_bytes([name])
+        yield texts.update([text], static=static), [bound(part.time), NO_TTL, value, *own]
 
 
-_NO_TTL = bytes(4)
+NO_TTL = bytes(4)
 
 
-def _bound(micros: int) -> bytes:
+def bound(micros: int) -> bytes:
     return micros.to_bytes(8, "big", signed=True)
-
-
-def _elements(column: Column, cell: bytes | None) -> list[bytes]:
-    """The keys of a collection's elements; of a user type, its fields that are not null by their numbers."""
-    if cell is None:
-        return []
-    parts: list[bytes | None] = []
-    at = 0 if column.type.name == "udt" else 4
-    while at < len(cell):
-        (length,) = struct.unpack_from(">i", cell, at)
-        at += 4
-        parts.append(cell[at : at + length] if length >= 0 else None)
-        at += max(length, 0)
-    if column.type.name == "udt":
-        # A field that is null in the source is one that only the target has.
-        return [b"%d" % number if part is not None else b"" for number, part in enumerate(parts)]
-    return [part or b"" for part in (parts[::2] if column.type.name == "map" else parts)]

@@ -17,7 +17,7 @@ import json
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from penstock.database.bad_values import key_text, value_text
@@ -58,10 +58,14 @@ Key: TypeAlias = tuple[bytes | None, ...]
 
 
 class Pair(NamedTuple):
-    """A row as the source and as the target has it."""
+    """A row as the source and as the target has it.
+
+    `sibling` is another row of its partition, of the side that lacks this one: static columns belong to all of them.
+    """
 
     source: Row
     target: Row
+    sibling: Row = None
 
 
 def differing(source: TableScan, target: TableScan, after: int, until: int) -> Iterator[tuple[Key, Pair]]:
@@ -69,10 +73,14 @@ def differing(source: TableScan, target: TableScan, after: int, until: int) -> I
     theirs = _rows(target, after, until)
     ours = _rows(source, after, until)
     soon = int(time.time()) + SLACK
+    count = len(source.table.partition_key)
+    siblings = [{key[:count]: row for key, row in rows.items()} for rows in (ours, theirs)]
     for key in {**ours, **theirs}:
         pair = Pair(ours.get(key), theirs.get(key))
         if not _same(pair, source.level, soon) and not _whole_ends(key, pair, source, soon):
-            yield key, pair
+            lacks = 0 if pair.source is None else 1
+            missing = pair.source is None or pair.target is None
+            yield key, pair._replace(sibling=siblings[lacks].get(key[:count])) if missing else pair
 
 
 def _rows(scan: TableScan, after: int, until: int) -> dict[Key, tuple[Cell, ...]]:
@@ -135,10 +143,9 @@ def _whole_ends(key: Key, pair: Pair, scan: TableScan, soon: int) -> bool:
     if pair.source is not None and pair.target is not None:
         return False
     is_row = len(key) > len(scan.table.partition_key) and key[-1] is not None
-    columns = [one.column for one in scan.columns if one.kind == CELL and one.is_value and one.column]
     values = [
         cell
-        for column, cell in zip(columns, pair.source or pair.target or (), strict=True)
+        for column, cell in zip(scan.value_columns, pair.source or pair.target or (), strict=True)
         if cell.value is not None and not (is_row and column.kind == "static")
     ]
     return bool(values) and all(_ends(cell, soon) for cell in values)
@@ -155,15 +162,15 @@ def _alike(one: Cell, other: Cell, level: int) -> bool:
 
 def _unchanged(one: Cell, other: Cell) -> bool:
     """Whether both are the same write, as far as the database tells."""
-    return one.value == other.value and one.times == other.times and _expire_together(one, other)
+    return one.value == other.value and one.times == other.times and expire_together(one.expiries, other.expiries)
 
 
-def _expire_together(one: Cell, other: Cell) -> bool:
-    if len(one.expiries) != len(other.expiries):
-        return all(expiry is None for expiry in (*one.expiries, *other.expiries))
+def expire_together(ours: Sequence[int | None], theirs: Sequence[int | None]) -> bool:
+    """Whether values expire at the same seconds, within `SLACK`."""
+    if len(ours) != len(theirs):
+        return all(expiry is None for expiry in (*ours, *theirs))
     return all(
-        a == b or (a is not None and b is not None and abs(a - b) <= SLACK)
-        for a, b in zip(one.expiries, other.expiries, strict=True)
+        a == b or (a is not None and b is not None and abs(a - b) <= SLACK) for a, b in zip(ours, theirs, strict=True)
     )
 
 
@@ -204,12 +211,14 @@ class Difference:
     """A row that differs: its key as JSON, and what the source and the target have.
 
     `columns` maps "v", "writetime(v)" or "ttl(v)" to both values as text; it is empty if one side has no such row.
-    `missing` is "source" or "target" then.
+    `missing` is "source" or "target" then. After a repair, `left` says by the name of each column, or as "row" of the
+    whole row, why the repair did not change it.
     """
 
     key: str
     missing: str
     columns: dict[str, tuple[str, str]]
+    left: dict[str, str] = field(default_factory=dict)
 
 
 def described(scan: TableScan, key: Key, pair: Pair, now: int) -> Difference:
@@ -218,8 +227,7 @@ def described(scan: TableScan, key: Key, pair: Pair, now: int) -> Difference:
     if pair.source is None or pair.target is None:
         return Difference(text, "source" if pair.source is None else "target", {})
     found: dict[str, tuple[str, str]] = {}
-    columns = [one.column for one in scan.columns if one.kind == CELL and one.is_value and one.column]
-    for column, one, other in zip(columns, pair.source, pair.target, strict=True):
+    for column, one, other in zip(scan.value_columns, pair.source, pair.target, strict=True):
         name, both = column.name, one.value is not None and other.value is not None
         if one.value != other.value:
             found[name] = (
@@ -228,7 +236,7 @@ def described(scan: TableScan, key: Key, pair: Pair, now: int) -> Difference:
             )
         if both and scan.level > 1 and one.times != other.times:
             found[f"writetime({name})"] = _listed(one.times), _listed(other.times)
-        if both and scan.level > 1 and not _expire_together(one, other):
+        if both and scan.level > 1 and not expire_together(one.expiries, other.expiries):
             found[f"ttl({name})"] = _listed(_left(one, now)), _listed(_left(other, now))
     return Difference(text, "", found)
 

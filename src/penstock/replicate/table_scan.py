@@ -84,6 +84,11 @@ class TableScan:
         return replace(self, columns=tuple(column._replace(timed=False) for column in kept))
 
     @property
+    def value_columns(self) -> list[Column]:
+        """The table's columns whose values are read, in the order of the scan."""
+        return [one.column for one in self.columns if one.is_value and one.column]
+
+    @property
     def kinds(self) -> Array:
         return np.array([column.kind for column in self.columns], np.int64)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -25,16 +25,28 @@ from penstock.native import Array
 from penstock.replicate.applied_changes import Progress
 from penstock.replicate.comparison_tasks import in_tasks, number_of_ranges
 from penstock.replicate.hidden_comparison import HiddenComparison, HiddenReport, hidden_scans
+from penstock.replicate.reconciliation import left_of, reads_alike
 from penstock.replicate.repair import repair as repair_rows
 from penstock.replicate.row_differences import Difference, Key, Pair, described, differing, proven
 from penstock.replicate.row_digests import BUCKETS, COUNT, WIDTH, Compared, bounds, compare, digests
 from penstock.replicate.table_scan import Scans, Side, TableScan, scans
+from penstock.replicate.take_source import take_source as take_rows
 
 log = logging.getLogger(__name__)
 
 WHERE = "replicate.verify"
 Level: TypeAlias = Literal[1, 2, 3]
 Result: TypeAlias = Literal["equal", "different", "undecided"]
+LEFT = (
+    "write in the source again what is left, or repair with take_source (--take-source), which gives it later write "
+    "times in the target"
+)
+LEFT_AFTER_ALL = "write in the source again what is left, or TRUNCATE the target and repair it"
+TAKEN = (
+    "the target has the source's values with later write times, which are differences at level 2 until the source "
+    "writes them again, or the target is truncated and repaired"
+)
+"""What helps against differences that a repair has left."""
 ROWS_TOGETHER = 20_000
 """Rows of a side that a task holds to compare them one by one."""
 MOST_ROWS = 100_000
@@ -51,7 +63,8 @@ class Report:
 
     `rows` are the rows of the source and of the target. `different` rows differ, of which `described` has the first
     ones; `undecided` rows differed in every comparison, but were written in between. `repaired` rows were written again
-    from the source. `unlike` says how the columns of the tables differ, and `unseen` what this comparison cannot see.
+    from the source, with its times; with `take_source`, `taken` ones have its values with later write times, in which
+    they differ still. `unlike` says how the columns of the tables differ, and `unseen` what this comparison cannot see.
     `hidden` is what level 3 found besides.
     """
 
@@ -68,6 +81,8 @@ class Report:
     read_again: int
     seconds: float
     hidden: HiddenReport | None = None
+    take_source: bool = False
+    taken: int = 0
 
     @property
     def result(self) -> Result:
@@ -75,6 +90,15 @@ class Report:
         if self.different or self.unlike or hidden.different:
             return "different"
         return "undecided" if self.undecided or hidden.undecided else "equal"
+
+    @property
+    def next(self) -> str:
+        """What helps against the differences of rows that a repair has left; "" without any."""
+        if not any(row.left for row in self.described):
+            return ""
+        if not self.taken:
+            return LEFT_AFTER_ALL if self.take_source else LEFT
+        return TAKEN if self.taken == self.different else f"{TAKEN}; {LEFT_AFTER_ALL}"
 
 
 def verify(
@@ -87,6 +111,7 @@ def verify(
     tries: int = 5,
     most: int = 1000,
     repair: bool = False,
+    take_source: bool = False,
     page_size: int = 5000,
     patience: Duration = timedelta(minutes=5),
 ) -> Report:
@@ -100,15 +125,15 @@ def verify(
     may take from the source to the target; give 0 if nothing is written or on its way. Rows that were written in
     between are compared up to `tries` times, then they are undecided. `most` differences are described. With `repair`
     the rows that differ are written again from the source, with their times; the report has those that differ still,
-    because the target's writes are newer, or because CQL cannot write the difference.
+    and why: the target's write is newer, or CQL keeps it of two with the same time. With `take_source` these get the
+    source's values, too: with later write times, in which they differ from then on.
 
     Raises PenstockError if a table does not exist or the keys differ, if a cluster does not show what level 3 compares,
-    or if the replication does not get on for
-    `patience`; DatabaseUnavailable if no node answers within `patience`.
+    or if the replication does not get on for `patience`; DatabaseUnavailable if no node answers within `patience`.
     """
     arrival = settle if isinstance(settle, Progress) else duration(settle, name="settle")
     longest = duration(patience, name="patience")
-    _check(level, tries, repair)
+    _check(level, tries, repair, take_source)
     began = time.monotonic()
     both = scans(source, target, level, patience=longest, page_size=page_size)
     sure, hidden = arrival == timedelta(0), None
@@ -131,7 +156,7 @@ def verify(
         if hidden:
             hidden.again()
     if repair:
-        comparison.repair()
+        comparison.repair(take_source=take_source)
     return comparison.report(source, target, level, compared, most, time.monotonic() - began)
 
 
@@ -145,7 +170,13 @@ def _await(arrival: timedelta | Progress, rows: int, patience: timedelta) -> Non
     time.sleep(arrival / timedelta(seconds=1))
 
 
-def _check(level: int, tries: int, repair: bool) -> None:
+def _check(level: int, tries: int, repair: bool, take_source: bool) -> None:
+    if take_source and not repair:
+        raise PenstockError(
+            "take_source says what a repair does",
+            where=WHERE,
+            next="give repair=True (--repair) with it, or leave it out",
+        )
     if repair and level < 2:
         raise PenstockError(
             "a repair needs the times of writes", where=WHERE, next="leave level out: level 2 compares them"
@@ -170,6 +201,9 @@ class _Comparison:
         self.different: dict[Key, Pair] = {}
         self.parts: dict[Key, Buckets] = {}
         self.repaired = 0
+        self.take_source = False
+        self.taken: set[Key] = set()
+        self.after_repair = False
         self.open: dict[Key, Pair] = {}
         self.more = 0
 
@@ -193,16 +227,15 @@ class _Comparison:
                 again.append(part)
         return [] if self.sure else again
 
-    def repair(self) -> None:
+    def repair(self, *, take_source: bool) -> None:
         """Write the rows that differ again, and compare them once more; the same for what reads do not show."""
         tried: set[Key] = set()
-        todo = self.different
+        todo, began = self.different, now_micros()
+        self.after_repair, self.take_source = True, take_source
         if not todo:
             self._repair_hidden(todo)
         while todo:
-            by_part: dict[Buckets, dict[Key, Pair]] = {}
-            for key, pair in todo.items():
-                by_part.setdefault(self.parts[key], {})[key] = pair
+            by_part = self._by_part(todo)
             self._write(by_part)
             self._repair_hidden(todo)
             tried |= todo.keys()
@@ -216,22 +249,50 @@ class _Comparison:
             self.different = others | {key: pair for key, pair in left.items() if key in tried}
             # Of rows that were too many to keep, the next ones. While writes go on, they may be on their way.
             todo = {key: pair for key, pair in left.items() if key not in tried} if self.sure else {}
+        if take_source and self.different:
+            self._take_source(began)
         self.repaired = len(tried) - len(self.different)
+
+    def _take_source(self, began: int) -> None:
+        """Write the source's values over those that the target has kept, and compare these rows once more."""
+        kept, by_part = self.different, self._by_part(self.different)
+        self._write(by_part, take_since=began)
+        if self.hidden:
+            self.hidden.take_markers(self._partitions(kept), began)
+        self.different = {}
+        self.more = 0 if self.sure else self.more
+        for _, pairs, more in _differing(self.spark, self.both, list(by_part)):
+            self.different |= {key: pair for key, pair in pairs if key in kept}
+            self.more += more if self.sure else 0
+        self.taken = {key for key, pair in self.different.items() if reads_alike(self.both.source, pair)}
+
+    def _by_part(self, rows: Mapping[Key, Pair]) -> dict[Buckets, dict[Key, Pair]]:
+        by_part: dict[Buckets, dict[Key, Pair]] = {}
+        for key, pair in rows.items():
+            by_part.setdefault(self.parts[key], {})[key] = pair
+        return by_part
 
     def _repair_hidden(self, rows: Iterable[Key]) -> None:
         """Write what reads do not show, also of the partitions of these rows."""
         if self.hidden:
-            count = len(self.both.source.table.partition_key)
-            self.hidden.repair(tuple(cell or b"" for cell in key[:count]) for key in rows)
+            self.hidden.repair(self._partitions(rows))
 
-    def _write(self, by_part: dict[Buckets, dict[Key, Pair]]) -> None:
+    def _partitions(self, rows: Iterable[Key]) -> Iterator[tuple[bytes, ...]]:
+        count = len(self.both.source.table.partition_key)
+        return (tuple(cell or b"" for cell in key[:count]) for key in rows)
+
+    def _write(self, by_part: dict[Buckets, dict[Key, Pair]], take_since: int | None = None) -> None:
+        """Write rows with their own times, or with later ones that win over what the target had at `take_since`."""
         source, target = self.both[:2]
         # Level 3 knows the markers of rows, and writes them itself.
         markers = self.hidden is None
 
         def work(items: list[tuple[Buckets, dict[Key, Pair]]]) -> Iterator[None]:
             for part, pairs in items:
-                repair_rows(source, target, bounds(*part), pairs, markers=markers)
+                if take_since is None:
+                    repair_rows(source, target, bounds(*part), pairs, markers=markers)
+                else:
+                    take_rows(source, target, bounds(*part), pairs, take_since, markers=markers)
                 yield
 
         for _ in in_tasks(self.spark, work, list(by_part.items())):
@@ -247,15 +308,19 @@ class _Comparison:
             different=len(self.different) + (self.more if self.sure else 0),
             undecided=len(self.open) + (0 if self.sure else self.more),
             repaired=self.repaired,
-            described=tuple(
-                described(self.both.source, key, pair, now) for key, pair in islice(self.different.items(), most)
-            ),
+            described=tuple(self._described(key, pair, now) for key, pair in islice(self.different.items(), most)),
             unlike=self.both.unlike,
             unseen=self.both.unseen,
             read_again=len(compared.different),
             seconds=seconds,
             hidden=self.hidden.report(most) if self.hidden else None,
+            take_source=self.take_source,
+            taken=len(self.taken),
         )
+
+    def _described(self, key: Key, pair: Pair, now: int) -> Difference:
+        difference = described(self.both.source, key, pair, now)
+        return replace(difference, left=left_of(self.both.source, pair)) if self.after_repair else difference
 
 
 def _parts(different: Sequence[int], rows: Array) -> list[Buckets]:

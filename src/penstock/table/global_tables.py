@@ -30,7 +30,7 @@ from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.table.json_rows import decoded, unreadable
 from penstock.table.latest_rows import InMemory, OnDisk
-from penstock.waits import Wait
+from penstock.waits import Failing, Wait, noted
 from penstock.wire import Reader
 
 log = logging.getLogger(__name__)
@@ -212,6 +212,8 @@ class Replica:
         self._rows: InMemory | OnDisk = InMemory(feed.schema, feed.decode)
         self._lock, self._loaded = threading.Lock(), threading.Event()
         self._away: Wait | None = None
+        self._failing = Failing()
+        """Attempts to follow the table that failed, before the feed gives up."""
         self.failed: BaseException | None = None
         threading.Thread(target=self._follow, name=f"replica of {feed.name}", daemon=True).start()
 
@@ -226,11 +228,16 @@ class Replica:
 
     @property
     def stale_ms(self) -> int:
-        """How long ago the source went away, in milliseconds; 0 while it is there."""
+        """How long ago the source went away, in milliseconds: its first request failed; 0 while it is there."""
         away = self._away
-        return int((time.monotonic() - away.since) * 1000) if away else 0
+        since = away.since if away else self._failing.since
+        return 0 if since is None else int((time.monotonic() - since) * 1000)
 
     def _follow(self) -> None:
+        with noted(self._failing):
+            self._follow_for_ever()
+
+    def _follow_for_ever(self) -> None:
         rows, pause = self._rows, PAUSE
         try:
             while True:
@@ -244,7 +251,9 @@ class Replica:
                     if not self._loaded.is_set() or not getattr(error, "retriable", False):
                         raise
                     if self._away is None:
-                        self._away, pause = Wait(self._feed.name, patience=None), PAUSE
+                        since = self._failing.since or time.monotonic()
+                        self._away, pause = Wait(self._feed.name, patience=None, since=since), PAUSE
+                    self._failing.clear()
                     self._away.failed(f"{error}; lookups use its rows as they were")
                     time.sleep(pause)
                     pause = min(pause * 2, LONGEST)

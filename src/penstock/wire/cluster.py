@@ -208,7 +208,7 @@ class Cluster:
         return await asyncio.shield(peer.opening)
 
     async def _open(self, peer: _Peer, broker: Broker) -> BrokerConnection:
-        peer.wait = wait = peer.wait or Wait(f"Kafka at {broker.host}:{broker.port}", self._patience)
+        peer.wait = wait = peer.wait or Wait(f"Kafka at {broker.host}:{broker.port}", self._patience, of_several=True)
         try:
             await peer.backoff.wait()
             peer.connection = await BrokerConnection.open(broker.host, broker.port, self.link)

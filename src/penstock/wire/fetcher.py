@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock.waits import Wait
 from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_of
 from penstock.wire.protocol import frames
@@ -218,6 +219,8 @@ class TopicRead:
         self._left = {place.partition: place for place in places if not place.finished}
         self._tasks: dict[asyncio.Task[Message | None], _Asked] = {}
         self._rackless_until = 0.0
+        self._wait: Wait | None = None
+        """Since some partition could not be read; `cluster` tells of it."""
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         self._start()
@@ -320,6 +323,9 @@ class TopicRead:
                 self._move(place, one["last_stable_offset" if self._limits.committed else "high_watermark"])
                 if self._reached:
                     self._reached(place.partition, place.next)
+        if self._wait and not any(place.failing_since for place in self._left.values()):
+            self._wait.over()
+            self._wait = None
         return chunks
 
     def _advance(self, place: PartitionPosition, one: Message) -> Chunk:
@@ -356,6 +362,8 @@ class TopicRead:
     def _failed(self, places: list[PartitionPosition], error: KafkaError) -> None:
         """Retry after a pause with fresh metadata; raise if that cannot help or the patience is over."""
         now = time.monotonic()
+        self._wait = self._wait or Wait(f"records of topic {self._topic.name}", self._limits.patience)
+        self._wait.fails()
         for place in places:
             place.failing_since = place.failing_since or now
             place.backoff.failed()

@@ -28,6 +28,8 @@ from penstock.query import Batch, Query, in_batches, write
 
 OVERRIDE = "consumer.override."
 AGE = f"{OVERRIDE}metadata.max.age.ms"
+LETTERS_REPLICAS = "errors.deadletterqueue.topic.replication.factor"
+LETTERS_STEP = f"correct {LETTERS_REPLICAS}, which is 3 without it, or create the topic by hand"
 EVERY = timedelta(milliseconds=100)
 MOST_RECORDS = 200_000
 """Records of a batch: tasks remember the rows that they have written in it."""
@@ -177,8 +179,9 @@ class SinkTask:
         topic = self.values["errors.deadletterqueue.topic.name"]
         if not topic:
             return None
-        replicas = self.values["errors.deadletterqueue.topic.replication.factor"]
-        topics.create(self.servers, self._options, topic, topics.TopicCreation(1, replicas, {}))
+        replicas = self.values[LETTERS_REPLICAS]
+        how = topics.TopicCreation(1, replicas, {})
+        topics.create(self.servers, self._options, topic, how, what="the topic of dead letters", next=LETTERS_STEP)
         context = self.values["errors.deadletterqueue.context.headers.enable"]
         security = {name: text for name, text in self._options.items() if name in SECURITY}
         return DeadLetterTopic(topic, self.servers, self.connector, context, security)
