@@ -107,6 +107,22 @@ def test_status_tells_the_graph_and_the_counts(server: Server, services: Service
     assert counted["requests_total"] >= 21
 
 
+def test_status_counts_what_users_sent_by_http_status(server: Server, topic: str) -> None:
+    """Not who looks at pages: the console asks for this one each second."""
+    assert requests.post(f"{server.url}/events/none-{topic}", json={}, timeout=PATIENCE).status_code == 404
+    for page in ("health", "ready", "metrics", "status") * 3:
+        requests.get(f"{server.url}/{page}", timeout=PATIENCE)
+
+    def counted() -> Any:
+        return requests.get(f"{server.url}/status", timeout=PATIENCE).json()["ingest"]
+
+    # A worker tells the others of its requests twice a second.
+    until(lambda: "404" in counted()["statuses"], "count of the refused request")
+    told = counted()
+    assert told["requests_total"] == 22 and told["topics"][topic]["requests_total"] == 21
+    assert told["statuses"] == {"200": 20, "400": 1, "404": 1}
+
+
 def test_the_run_file_names_the_server(server: Server, services: Services) -> None:
     (file,) = running_commands()
     assert (file.kind, file.pid, file.url, file.servers) == ("ingest", server.process.pid, server.url, services.kafka)

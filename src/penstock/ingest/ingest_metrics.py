@@ -216,17 +216,29 @@ TOTALS = ("requests_total", "events_total", "bytes_total", "bad_events_total")
 _TOTAL = re.compile(rf'penstock_ingest_({"|".join(TOTALS)}){{.*?\btopic="([^"]*)"')
 
 
+_STATUS = re.compile(r'\bstatus="(\d+)"')
+
+
 def totals(reports: Iterable[Report]) -> dict[str, Any]:
-    """What all processes counted since the start, in all and by topic; requests for no known topic are in all."""
+    """What all processes counted since the start, in all and by topic; `statuses` are the requests by HTTP status.
+
+    Requests are those that users sent: to a topic, or refused because they name none. Whoever asks for a page, as
+    monitors and the console do for this one, sent no events.
+    """
     found: Counter[str] = Counter(dict.fromkeys(TOTALS, 0))
     topics: dict[str, Counter[str]] = {}
+    statuses: Counter[str] = Counter()
     for series, value in (sample for report in reports for family in report.families for sample in family.samples):
         if match := _TOTAL.match(series):
             name, topic = match.groups()
+            if status := _STATUS.search(series):
+                if not topic and not status[1].startswith("4"):
+                    continue
+                statuses[status[1]] += int(value)
             found[name] += int(value)
             if topic:
                 topics.setdefault(topic, Counter(dict.fromkeys(TOTALS, 0)))[name] += int(value)
-    return {**found, "topics": topics}
+    return {**found, "topics": topics, "statuses": statuses}
 
 
 def current(reports: Sequence[Report], now: float, silent: float) -> dict[str, Any]:

@@ -223,11 +223,17 @@ def test_charts_from_prometheus_are_fixed_queries(tmp_path: Path) -> None:
 
 
 def test_servers_of_ingest_are_listed(tmp_path: Path) -> None:
-    told = {"status": "ok", "requests_total": 7, "spool": None, "odd": {"x": 1}}
+    told = {
+        "status": "ok",
+        "requests_total": 7,
+        "spool": None,
+        "odd": {"x": 1},
+        "statuses": {"202": 5, "404": 2, "x": "y"},
+    }
     with ExitStack() as stack:
         run = status("web", kind="ingest", queries=[], ingest=told)
         server = stack.enter_context(http_server({"GET /status": run}))
         made = stack.enter_context(console(tmp_path, "--target", server.url))
         (found,) = made.get("/api/ingest")
         assert (found["run"], found["status"], found["requests_total"], found["reachable"]) == ("web", "ok", 7, True)
-        assert "odd" not in found
+        assert "odd" not in found and found["statuses"] == {"202": 5, "404": 2}

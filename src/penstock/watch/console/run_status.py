@@ -134,6 +134,16 @@ ERROR = record(
     {"at": NAME, "query": NAME, "what": MESSAGE, "where": MESSAGE, "next": MESSAGE, "trace": text(TRACE)}, "what"
 )
 CELL: Shape = lambda value: next((v for v in (flag(value), number(value), MESSAGE(value)) if v is not None), None)  # noqa: E731
+CELLS = map_of(CELL, 100)
+
+
+def ingest(value: Any) -> Any:
+    """The numbers of a server that takes events, and its requests by HTTP status."""
+    found = CELLS(value)
+    statuses = COUNTS(value.get("statuses")) if found is not None else None
+    return found if statuses is None else found | {"statuses": statuses}
+
+
 STATUS = {
     **dict.fromkeys(("version", "name", "started", "now"), NAME),
     **dict.fromkeys(("command", "waits_for"), MESSAGE),
@@ -142,7 +152,7 @@ STATUS = {
     "state": STATES,
     "graph": record({"nodes": list_of(NODE, 2000), "edges": list_of(EDGE, 8000)}, "nodes", "edges"),
     "connectors": list_of(record({"name": NAME, "state": NAME, "tasks": list_of(TASK, 100)}, "name"), 500),
-    "ingest": map_of(CELL, 100),
+    "ingest": ingest,
     "errors": list_of(ERROR, 20, newest=True),
     "jvm": record({"used_bytes": number, "max_bytes": number}),
 }

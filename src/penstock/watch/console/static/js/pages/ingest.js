@@ -8,7 +8,7 @@ import { State } from "../marks.js";
 import { Table } from "../table.js";
 
 const FIRST = ["requests_total", "events_total", "bad_events_total"];
-const WORDS = { kafka: "Kafka", in_flight: "Requests in flight", bytes_total: "Bytes taken", bad_events_total: "Refused events" };
+const WORDS = { kafka: "Kafka", in_flight: "Requests in flight", bytes_total: "Bytes taken", bad_events_total: "Refused events", statuses: "Requests by HTTP status" };
 
 function named(name) {
   const words = name.replace(/_total$/, "").replaceAll("_", " ");
@@ -17,7 +17,10 @@ function named(name) {
 
 function shown(name, value) {
   if (typeof value === "number") return name.startsWith("bytes") ? bytes(value) : count(value);
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+  if (value === null || typeof value !== "object") return String(value);
+  return Object.entries(value)
+    .map(([of, number]) => `${of}: ${count(number)}`)
+    .join(", ");
 }
 
 const COLUMNS = [
