@@ -12,12 +12,14 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
@@ -58,6 +60,7 @@ def spark(app: str = "penstock", cores: int | None = None, memory: str | None = 
         conf = spark_settings.settings(app, cores, memory, conf)
         spark_settings.require_master(conf[MASTER])
         _set_environment(conf)
+        _start_java(conf)
     builder = SparkSession.Builder()
     for name, value in conf.items():
         builder.config(name, value)
@@ -83,6 +86,18 @@ def _set_environment(settings: dict[str, str]) -> None:
         os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", python)
     # PySpark loads it for its first call into the JVM; until then it waits for the JVM.
     threading.Thread(target=import_module, args=["pandas"], daemon=True).start()
+
+
+def _start_java(settings: dict[str, str]) -> None:
+    """Start Spark's JVM in a session of its own, if there is none yet.
+
+    A signal to the group of this process, of a shell or a supervisor, would end the JVM in the middle of a batch, which
+    this process lets finish first. The JVM ends with its standard input, and so with this process, however that ends.
+    """
+    if spark_settings.SUBMITTED in os.environ or SparkContext._gateway:
+        return
+    conf, launch = SparkConf().setAll(list(settings.items())), cast("Callable[..., Any]", launch_gateway)
+    SparkContext._ensure_initialized(conf=conf, gateway=launch(conf, {"start_new_session": True}))
 
 
 def session_of_program(name: str, cores: int | None, verbose: bool, **conf: str) -> SparkSession:

@@ -43,7 +43,8 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     def started(name: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
         command = ["run", f"{tmp_path}/shop.py:{name}", "--checkpoints", str(tmp_path / "checkpoints"), *arguments]
         whole = [sys.executable, "-m", "penstock", *command]
-        return subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, env=os.environ | more)
+        # A group of its own, which tests send signals to.
+        return subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, env=os.environ | more, start_new_session=True)
 
     return started
 
@@ -73,10 +74,32 @@ def is_java(pid: str) -> bool:
         return False
 
 
-def test_ctrl_c_while_spark_starts_leaves_no_traceback(start: Callable[..., subprocess.Popen[str]]) -> None:
+def javas(process: subprocess.Popen[str]) -> list[str]:
+    """The JVM that a run starts, once it is there."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [pid for pid in children if is_java(pid)]
+
+
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [(os.kill, signal.SIGINT), pytest.param(os.killpg, signal.SIGTERM, marks=pytest.mark.slow)],
+)
+def test_a_signal_while_spark_starts_leaves_no_traceback(
+    start: Callable[..., subprocess.Popen[str]], send: Callable[[int, int], None], number: int
+) -> None:
     process = start("minutes")
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until(lambda: any(map(is_java, children.read_text().split())), "JVM")
-    os.kill(process.pid, signal.SIGINT)
+    until(lambda: javas(process), "JVM")
+    send(process.pid, number)
     _, said = process.communicate(timeout=PATIENCE)
     assert [line for line in said.splitlines() if not LINE.match(line) and "JDK_JAVA" not in line] == []
+
+
+@pytest.mark.kill
+def test_java_does_not_outlive_a_run_that_is_killed_while_spark_starts(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    process = start("minutes")
+    (jvm,) = until(lambda: javas(process), "JVM")
+    process.kill()
+    process.communicate()
+    until(lambda: not is_java(jvm), "end of the JVM")
