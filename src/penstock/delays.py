@@ -139,6 +139,10 @@ class DelayCounts:
         """Count dead letters by their numbers in REASONS."""
         self._letters += np.bincount(reasons, minlength=len(REASONS))
 
+    def left_out(self, records: int) -> None:
+        """Count records that a connector could not write, as dead letters of the reason `other`."""
+        self._letters[-1] += records
+
     def acknowledged(self, rows: int, times: Array | None, now: int | None = None) -> None:
         """Count rows that the sink has acknowledged now; `times` are their event times, as `split` returns them.
 

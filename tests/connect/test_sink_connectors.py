@@ -43,10 +43,13 @@ from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.connect.sink.sink_properties import CLASS, SinkSettings
 from penstock.connect.sink.sink_tables import compression_options
 from penstock.connect.sink.sink_writer import decoded, meant
+from penstock.connect.worker import ConnectWorker
+from penstock.connect.worker_status import status_of
 from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.watch.program import Program
 
 ID = {"type": "int32", "optional": False, "field": "id"}
 NAME = {"type": "string", "optional": True, "field": "name"}
@@ -190,7 +193,7 @@ def test_a_bad_record_ends_the_task_and_says_which_or_becomes_a_dead_letter(
     connect.update_connector(named, config | more)
     send(2, "after")
     until(lambda: rows(cql, keyspace, topic) == {1: "good", 2: "after"}, "row after the bad one")
-    (letter,) = until(lambda: messages(services.kafka, letters, 1), "dead letter")
+    (letter,) = until(lambda: list(messages(services.kafka, letters, 1)), "dead letter")
     assert letter.value() == b"{no json"
     headers = {name: value.decode() for name, value in letter.headers()}
     assert headers["__connect.errors.topic"] == topic
@@ -198,7 +201,13 @@ def test_a_bad_record_ends_the_task_and_says_which_or_becomes_a_dead_letter(
 
 
 def test_transforms_change_records_and_choose_their_tables(
-    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
+    connect: KafkaConnect,
+    worker: ConnectWorker,
+    cql: Any,
+    services: Services,
+    config: dict[str, str],
+    named: str,
+    topic: str,
 ) -> None:
     keyspace, letters, table = config["scylladb.keyspace"], f"{topic}-dead", f"rows-{topic}"
     transforms = {
@@ -227,11 +236,19 @@ def test_transforms_change_records_and_choose_their_tables(
     send(nested, {"row": {"id": 3, "name": "third"}})
     connect.create_connector({"name": named, "config": config | transforms})
     until(lambda: rows(cql, keyspace, table) == {1: "first", 3: "third"}, "rows")
-    (letter,) = until(lambda: messages(services.kafka, letters, 1), "dead letter")
+    (letter,) = until(lambda: list(messages(services.kafka, letters, 1)), "dead letter")
     headers = {name.removeprefix("__connect.errors."): value.decode() for name, value in letter.headers()}
     assert (headers["topic"], headers["offset"], headers["stage"]) == (topic, "1", "TRANSFORMATION")
     assert "the transform row (org.apache.kafka" in headers["exception.message"]
     assert "it has no field row; it has id, name" in headers["exception.message"]
+
+    def counted() -> tuple[int, int]:
+        status = status_of(Program("connect", "w"), worker.world.meters, worker)
+        (task,) = next(one["tasks"] for one in status["connectors"] if one["name"] == named)
+        return task["records_total"], task["dead_letters_total"]
+
+    # Spark tells of a batch a moment after its records are written.
+    until(lambda: counted() == (3, 1), "counts of the task")
 
 
 def test_an_expression_that_takes_too_long_makes_dead_letters_and_does_not_hold_its_task(

@@ -11,7 +11,7 @@ from recorded_progress import Fed, Progress, ended, recorded, replayed
 from penstock import delays
 from penstock.delays import SinkCounts
 from penstock.run.supervise import is_batch
-from penstock.watch.graph import Graph, Node
+from penstock.watch.graph import QUERY, STATE, TOPIC, Graph, Node
 from penstock.watch.meters import Meters
 from penstock.watch.program import Program
 from penstock.watch.query_meter import NO_DATA, STATES, SourceMeter, quantile
@@ -400,3 +400,28 @@ def test_sources_that_spark_makes_one_keep_their_name_and_their_counts() -> None
 )
 def test_quantiles_are_those_of_prometheus(buckets: dict[int, int], share: float, expected: float | None) -> None:
     assert quantile([buckets.get(place, 0) for place in range(17)], share) == expected
+
+
+def test_a_state_has_its_name_in_the_pipeline_beside_one_of_spark() -> None:
+    states = [Node(f"state:shop.orders/{name}", STATE, name, "penstock") for name in ("groups", "stateStoreSave")]
+    fed = Fed(graph=Graph(tuple(states)))
+    told = next(one for one in recorded("topic") if is_batch(one))
+    numbers = {"numRowsTotal": 3, "memoryUsedBytes": 9, "commitTimeMs": 1, "numRowsDroppedByWatermark": 0}
+    operators = [{"operatorName": name, **numbers} for name in ("stateStoreSave", "transformWithStateInPySparkExec")]
+    fed.progress(told | {"stateOperators": operators})
+    assert [one["operator"] for one in fed.status()["queries"][0]["states"]] == ["stateStoreSave", "groups"]
+
+
+def test_a_topic_of_two_clusters_is_two_nodes_of_a_run() -> None:
+    """Two queries of one pipeline read topics of one name from two Kafkas."""
+    fed = Fed()
+    for name, servers in (("shop.one", "a:1"), ("shop.two", "b:1")):
+        topic, query = Node("topic:t", TOPIC, "t", "kafka", servers), Node(f"query:{name}", QUERY, name, "penstock")
+        graph = Graph.of([topic, query], [(topic, query)])
+        fed.pipeline.planned(name, graph, [SourceMeter("topic t", "topic:t", servers)], [], {})
+    status = fed.status()
+    nodes = {node["id"]: node["address"] for node in status["graph"]["nodes"] if node["kind"] == TOPIC}
+    assert nodes == {"topic:t@a:1": "a:1", "topic:t@b:1": "b:1"}
+    sources = {query["node"]: query["sources"][0]["node"] for query in status["queries"][1:]}
+    assert sources == {"query:shop.one": "topic:t@a:1", "query:shop.two": "topic:t@b:1"}
+    assert {(edge["target"], edge["source"]) for edge in status["graph"]["edges"]} == set(sources.items())

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock.connect.connector_store import PAUSED, STOPPED
-from penstock.connect.running_task import FAILED, RESTARTING, RUNNING, UNASSIGNED
+from penstock.connect.running_task import FAILED, RESTARTING, RUNNING, UNASSIGNED, key_of
 from penstock.connect.worker_face import Worker
 from penstock.watch.meters import Meters
 from penstock.watch.program import Program
@@ -50,7 +50,7 @@ def status_of(program: Program, meters: Meters, worker: Worker) -> dict[str, Any
         **status(program, meters),
         "state": state,
         "waits_for": problems[0][1] if problems and not failed else "",
-        "connectors": [_connector(one) for one in found],
+        "connectors": [_connector(one, meters) for one in found],
     }
 
 
@@ -71,9 +71,20 @@ def _problems(of: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield part["state"], f"{name}: {why}" if why else name
 
 
-def _connector(of: Mapping[str, Any]) -> dict[str, Any]:
-    tasks = [{"id": task["id"], **_part(task)} for task in of["tasks"]]
+def _connector(of: Mapping[str, Any], meters: Meters) -> dict[str, Any]:
+    tasks = [
+        {"id": task["id"], **_part(task), **_counts(meters, key_of(of["name"], task["id"]))} for task in of["tasks"]
+    ]
     return {"name": of["name"], **_part(of["connector"]), "tasks": tasks}
+
+
+def _counts(meters: Meters, key: str) -> dict[str, int]:
+    """The records that a task has read since its worker started, and those of them that it has left out."""
+    with meters.lock:
+        pipeline = meters.pipelines.get(key)
+        queries = list(pipeline.queries.values()) if pipeline is not None else []
+        letters = sum(sum(sink.counts.letters.values()) for query in queries for sink in query.sinks)
+        return {"records_total": sum(query.rows for query in queries), "dead_letters_total": letters}
 
 
 def _part(of: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from penstock import delays
 from penstock.delays import BOUNDS, SinkCounts
 from penstock.real_time import REAL_TIME
 from penstock.waits import span
-from penstock.watch.graph import Graph
+from penstock.watch.graph import AGGREGATE, JOIN, NATIVE, PROCESSOR, Graph
 from penstock.watch.program import iso
 from penstock.watch.source_lag import SourceLag, seconds_kept
 
@@ -401,14 +401,24 @@ class QueryMeter:
         return quantile(news, 0.99)
 
     def _count_states(self, told: Sequence[Mapping[str, Any]]) -> None:
-        kept = [node.name for node in self.graph.nodes if node.kind == "state"]
-        given = kept if len(kept) == len(told) == 1 else [one["operatorName"] for one in told]
-        for name, one in zip(distinct(given), told, strict=True):
+        for name, one in zip(distinct(self._names_of_states(told)), told, strict=True):
             state = self.states.setdefault(name, StateMeter())
             state.rows, state.memory = one["numRowsTotal"], one["memoryUsedBytes"]
             state.disk = one.get("customMetrics", {}).get("rocksdbSstFileSize", state.disk)
             state.commit_seconds += one["commitTimeMs"] / 1000
             state.late_rows += one["numRowsDroppedByWatermark"]
+
+    def _names_of_states(self, told: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The names of the states in the pipeline, of which Spark knows only its own ones."""
+        kept = [node.name for node in self.graph.nodes if node.kind == "state"]
+        given = [str(one["operatorName"]) for one in told]
+        if len(kept) == len(told) == 1:
+            return kept
+        # Spark does not say which of several stages in Python is which.
+        named = [name for name in kept if name not in (*NATIVE.values(), AGGREGATE, JOIN)]
+        if len(named) == given.count(NATIVE[PROCESSOR]) == 1:
+            return [named[0] if name == NATIVE[PROCESSOR] else name for name in given]
+        return given
 
 
 def shortened(seconds: float | None) -> float | None:

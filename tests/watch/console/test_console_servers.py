@@ -138,6 +138,49 @@ def test_failing_tasks_and_clusters_are_problems_while_a_page_is_open(
     assert [one["cluster"] for one in found] == [0, 1]
 
 
+def test_a_connector_that_leaves_out_most_records_is_a_problem(tmp_path: Path) -> None:
+    """Its state is RUNNING: what it does is in the status of its worker, which the console knows as a run."""
+    task = {"id": 0, "state": "RUNNING", "records_total": 58, "dead_letters_total": 58}
+    run = status("w:1", kind="connect", queries=[], connectors=[{"name": "cdc", "state": "RUNNING", "tasks": [task]}])
+    with ExitStack() as stack:
+        connect = stack.enter_context(http_server(Cluster(["RUNNING"]).pages()))
+        worker = stack.enter_context(http_server({"GET /status": run}))
+        made = stack.enter_context(console(tmp_path, "--connect", connect.url, "--target", worker.url))
+        (problem,) = made.get("/api/overview")["problems"]
+        assert (problem["severity"], problem["query"]) == ("failed", "cdc")
+        assert problem["what"] == "task 0 of connector cdc has left out 58 of 58 records"
+        for found in (made.get("/api/connectors")[0], made.get("/api/connectors/0/cdc")):
+            (shown,) = found["tasks"]
+            counts = shown["records_total"], shown["dead_letters_total"], shown["mostly_bad"]
+            assert (shown["state"], counts) == ("RUNNING", (58, 58, True))
+        task |= {"records_total": 200}
+        until(lambda: not made.get("/api/overview")["problems"], "end of the problem")
+
+
+def test_two_groups_with_a_connector_of_one_name_are_two_problems(tmp_path: Path) -> None:
+    """One of them is known from its worker, too, and stands there once."""
+    task = {"id": 0, "state": "FAILED", "trace": TRACE}
+    run = status("w:1", kind="connect", queries=[], connectors=[{"name": "cdc", "state": "RUNNING", "tasks": [task]}])
+    with ExitStack() as stack:
+        own, other = Cluster(["FAILED"]).pages(), Cluster(["FAILED"]).pages()
+        listed = other["GET /connectors?expand=status&expand=info"]
+        other["GET /connectors?expand=status&expand=info"] = lambda: json.loads(
+            json.dumps(listed()).replace("w:1", "v:1")
+        )
+        urls = [stack.enter_context(http_server(pages)).url for pages in (own, other)]
+        worker = stack.enter_context(http_server({"GET /status": run}))
+        options = [word for url in urls for word in ("--connect", url)]
+        made = stack.enter_context(console(tmp_path, *options, "--target", worker.url))
+        with requests.get(f"{made.url}/api/events", stream=True, timeout=PATIENCE):
+            found = until(lambda: _problems_at(made, urls[1]), "problem of the other group")
+    assert sorted(one["where"] for one in found) == sorted([worker.url, urls[1]])
+
+
+def _problems_at(made: ConsoleProcess, url: str) -> Any:
+    found = made.get("/api/overview")["problems"]
+    return found if url in [one["where"] for one in found] else None
+
+
 def test_a_connector_is_shown_without_its_secrets(site: tuple[ConsoleProcess, Cluster, Answers]) -> None:
     made, _, _ = site
     found = made.get("/api/connectors/0/cdc")

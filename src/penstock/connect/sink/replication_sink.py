@@ -95,13 +95,17 @@ class EventWriter:
     bad: BadEvents
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.writer(self._good(batches))
+        counts = delays.DelayCounts()
+        yield from self.writer(self._good(batches, counts))
+        yield counts.counts().batch()
 
-    def _good(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _good(self, batches: Iterator[pa.RecordBatch], counts: delays.DelayCounts) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             problems = batch.column(PROBLEM)
             if problems.null_count < len(problems):
-                self.bad.leave_out(problems.drop_null())
+                bad = problems.drop_null()
+                self.bad.leave_out(bad)
+                counts.left_out(len(bad))
                 batch = batch.filter(pc.is_null(problems))
             yield batch.select([name for name in batch.schema.names if name != PROBLEM])
 

@@ -137,7 +137,7 @@ class SinkWriter:
         with self.destination.writer(self.patience, again=again) as writer:
             for page in (page for batch in batches for page in unpacked(batch)):
                 raw = list(raw_records(self.topic, page))
-                self._write(writer, read(raw), raw)
+                written.left_out(self._write(writer, read(raw), raw))
                 size += sum(len(data) for one in raw for data in (one.key, one.value) if data)
                 written.acknowledged(page.num_rows, page.column("timestamp").cast(pa.int64()).to_numpy())
         yield written.counts(bytes=size).batch()
@@ -150,7 +150,8 @@ class SinkWriter:
         change = self.transforms.start()
         return lambda raw: list(meant(transformed(decoded(raw, *converters), change), meaning))
 
-    def _write(self, writer: RecordsWriter, found: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> None:
+    def _write(self, writer: RecordsWriter, found: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> int:
+        """Write the good records; the number of those that are left out."""
         tolerance = self.destination.tolerance
         fails = tolerance in ("fail", "driver")
         first = next((number for number, one in enumerate(found) if isinstance(one, Bad)), len(found))
@@ -161,6 +162,7 @@ class SinkWriter:
             if fails and not (tolerance == "driver" and one.refused):
                 raise self._failure(one)
         self._left_out(raw, bad)
+        return len(bad)
 
     def _failure(self, bad: Bad) -> PenstockError:
         topic, partition, offset = bad.record.place

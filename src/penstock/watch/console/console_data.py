@@ -134,12 +134,19 @@ class ConsoleData:
             await asyncio.sleep(LOOK)
 
     async def listed_connectors(self) -> list[Json]:
-        """The connectors of all Connect clusters, with the Kafka of their workers; None if that is not known."""
-        workers = {run.name: run.file.servers for run in self.runs.all() if run.file is not None}
-        return [
-            one | {"kafka": self.kafkas.name_of(next(filter(None, map(workers.get, overview.workers(one))), None))}
-            for one in await self.clusters.listed()
-        ]
+        """The connectors of all Connect clusters, with what is known of them from the runs of their workers."""
+        return [self._of_workers(one) for one in await self.clusters.listed()]
+
+    async def connector(self, cluster: int, name: str) -> Json:
+        """A connector with its configuration and offsets."""
+        return self._of_workers(await self.clusters.one(cluster, name))
+
+    def _of_workers(self, connector: Json) -> Json:
+        """The connector with the records of its tasks, and the Kafka of its workers; None if that is not known."""
+        servers = {run.name: run.file.servers for run in self.runs.all() if run.file is not None}
+        found = next(filter(None, map(servers.get, overview.workers(connector))), None)
+        running = (run.status for run in self.runs.all() if run.status is not None and run.ended is None)
+        return overview.with_counts(connector, running) | {"kafka": self.kafkas.name_of(found)}
 
     def overview(self) -> Json:
         """The overview of the API."""

@@ -50,7 +50,10 @@ _message = {
 }
 _failed = _record(partition=WHOLE, offset=WHOLE, why=TEXT)
 _between = {"from": TEXT, "until": TEXT}
-_task = _record(id=NUMBER, state=TEXT, worker=TEXT, trace=TEXT)
+_task = _record(
+    **{"id": NUMBER, "state": TEXT, "worker": TEXT, "trace": TEXT},
+    **{"records_total": WHOLE, "dead_letters_total": WHOLE, "mostly_bad": FLAG},
+)
 _connector = {
     "cluster": WHOLE,
     "url": TEXT,

@@ -280,7 +280,7 @@ async def _connectors(data: ConsoleData, call: Call) -> Any:
 
 
 async def _connector(data: ConsoleData, call: Call) -> Any:
-    return await data.clusters.one(call.path["cluster"], call.path["name"])
+    return await data.connector(call.path["cluster"], call.path["name"])
 
 
 async def _act(data: ConsoleData, call: Call) -> Any:

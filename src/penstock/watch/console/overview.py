@@ -161,6 +161,8 @@ def _add_rates(shown: Json, run: Run, edges: Mapping[tuple[str, str], Json]) -> 
 
 STOPPED_AGE = 60.0
 """Seconds after which the position of a stopped query is told: of a change log it is only known how old it is."""
+COUNTED = ("records_total", "dead_letters_total")
+"""What a worker counts of each task."""
 SEVERITIES = ("failed", "behind", "waiting", "stopped")
 
 
@@ -201,6 +203,7 @@ def _of_run(run: Mapping[str, Any]) -> Iterator[Json]:
         yield _problem("waiting", run, None, what, run["url"], "start what it waits for; it goes on by itself")
     for connector in run.get("connectors", ()):
         yield from _of_connector(run, connector)
+        yield from _of_letters(run, connector)
 
 
 def _of_query(run: Mapping[str, Any], query: Mapping[str, Any]) -> Iterator[Json]:
@@ -242,6 +245,37 @@ def _of_connector(run: Mapping[str, Any], connector: Mapping[str, Any]) -> Itera
             why = cause(task.get("trace", ""))
             what = f"task {task['id']:g} of connector {connector['name']} failed{why and ': '}{why}"
             yield _problem("failed", run, connector["name"], what, run["url"], "see its trace, then restart the task")
+
+
+def _of_letters(run: Mapping[str, Any], connector: Mapping[str, Any]) -> Iterator[Json]:
+    for task in connector.get("tasks", ()):
+        if is_mostly_bad(task):
+            bad, records = task["dead_letters_total"], task["records_total"]
+            who = f"task {task['id']:g} of connector {connector['name']}"
+            what = f"{who} has left out {bad:,.0f} of {records:,.0f} records"
+            step = "see the reasons in its dead letters or its worker's log; correct the converter or the table"
+            yield _problem("failed", run, connector["name"], what, run["url"], step)
+
+
+def is_mostly_bad(task: Mapping[str, Any]) -> bool:
+    """Whether more than half of the records of a task were left out: it runs, and does not do what it is for."""
+    return bool(2 * task.get("dead_letters_total", 0) > task.get("records_total", float("inf")))
+
+
+def with_counts(connector: Json, runs: Iterable[Json]) -> Json:
+    """The connector of a Connect cluster with the records of its tasks, if their workers are known as runs."""
+    known = {
+        (run["name"], one["name"], task["id"]): {name: task[name] for name in COUNTED if name in task}
+        for run in runs
+        for one in run.get("connectors", ())
+        for task in one.get("tasks", ())
+    }
+
+    def counted(task: Json) -> Json:
+        counts = known.get((task["worker"], connector["name"], task["id"]), {})
+        return task | counts | ({"mostly_bad": is_mostly_bad(counts)} if counts else {})
+
+    return connector | {"tasks": [counted(task) for task in connector["tasks"]]}
 
 
 def _of_cluster(connector: Mapping[str, Any]) -> Iterator[Json]:

@@ -129,7 +129,11 @@ QUERY = {
 }
 NODE = record({"id": NAME, "kind": NAME, "name": NAME, "system": NAME, "address": NAME}, "id", "kind", "name")
 EDGE = record({"source": NAME, "target": NAME}, "source", "target")
-TASK = record({"id": number, "state": NAME, "trace": text(TRACE)}, "id", "state")
+TASK = record(
+    {"state": NAME, "trace": text(TRACE), **dict.fromkeys(("id", "records_total", "dead_letters_total"), number)},
+    "id",
+    "state",
+)
 ERROR = record(
     {"at": NAME, "query": NAME, "what": MESSAGE, "where": MESSAGE, "next": MESSAGE, "trace": text(TRACE)}, "what"
 )

@@ -3,7 +3,7 @@ import { useEffect } from "preact/hooks";
 import { html } from "../html.js";
 import { ApiError, post, useGet } from "../api.js";
 import { confirmed } from "../confirm.js";
-import { cause, many } from "../format.js";
+import { cause, count, many } from "../format.js";
 import { href } from "../route.js";
 import { useOverview } from "../live.js";
 import { ConnectState, State, breakable } from "../marks.js";
@@ -11,7 +11,14 @@ import { Failure, Loading, Whole } from "../notices.js";
 import { Table } from "../table.js";
 
 const failedTasks = (connector) => (connector.tasks ?? []).filter((task) => task.state === "FAILED").length;
-const isBad = (connector) => connector.state === "FAILED" || failedTasks(connector) > 0;
+const mostlyBad = (connector) => (connector.tasks ?? []).some((task) => task.mostly_bad);
+const isBad = (connector) => connector.state === "FAILED" || failedTasks(connector) > 0 || mostlyBad(connector);
+
+/** A number of all tasks; null if no task tells it. */
+function sum(connector, name) {
+  const known = (connector.tasks ?? []).map((task) => task[name]).filter((value) => typeof value === "number");
+  return known.length ? known.reduce((all, value) => all + value, 0) : null;
+}
 
 const COLUMNS = [
   {
@@ -27,6 +34,8 @@ const COLUMNS = [
     cell: (one) =>
       failedTasks(one)
         ? html`<${State} state="failed" word="task failed" />`
+        : mostlyBad(one)
+        ? html`<${State} state="failed" word="most records left out" />`
         : html`<${ConnectState} state=${one.state} />`,
   },
   {
@@ -35,6 +44,8 @@ const COLUMNS = [
     cell: (one) =>
       html`${many(one.tasks?.length ?? 0, "task")}${failedTasks(one) > 0 && html`, <strong class="bad">${failedTasks(one)} failed</strong>`}`,
   },
+  { title: "Records", number: true, value: (one) => sum(one, "records_total"), cell: (one) => count(sum(one, "records_total")) },
+  { title: "Left out", number: true, value: (one) => sum(one, "dead_letters_total"), cell: (one) => count(sum(one, "dead_letters_total")) },
   { title: "Kind", value: (one) => one.type, cell: (one) => one.type ?? "–" },
   { title: "Worker", value: (one) => one.worker, cell: (one) => one.worker || "–" },
   {
@@ -76,6 +87,13 @@ const Trace = ({ title, trace }) =>
 const TASKS = [
   { title: "Task", head: true, value: (task) => task.id, cell: (task) => task.id },
   { title: "State", value: (task) => task.state, cell: (task) => html`<${ConnectState} state=${task.state} />` },
+  { title: "Records", number: true, value: (task) => task.records_total, cell: (task) => count(task.records_total) },
+  {
+    title: "Left out",
+    number: true,
+    value: (task) => task.dead_letters_total,
+    cell: (task) => html`<span class=${task.mostly_bad ? "bad" : ""}>${count(task.dead_letters_total)}</span>`,
+  },
   { title: "Worker", value: (task) => task.worker, cell: (task) => task.worker || "–" },
 ];
 

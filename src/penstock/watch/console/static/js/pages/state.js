@@ -11,6 +11,18 @@ import { Table } from "../table.js";
 const text = (value) =>
   value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value);
 
+/** What a pipeline calls the stage of an operator of Spark. */
+const STAGES = {
+  transformWithStateInPySparkExec: "stage with state",
+  transformWithStateExec: "stage with state",
+  stateStoreSave: "groupBy",
+  symmetricHashJoin: "join",
+  dedupe: "dropDuplicates",
+  dedupeWithinWatermark: "dropDuplicatesWithinWatermark",
+  applyInPandasWithState: "applyInPandasWithState",
+};
+const made = (operator) => STAGES[operator] ?? text(operator);
+
 const STATES = [
   {
     title: "State",
@@ -19,11 +31,7 @@ const STATES = [
     cell: (row) => html`<a href=${href("state", [row.name])}>${breakable(row.name)}</a>`,
   },
   { title: "Pipeline or server", value: (row) => row.run, cell: (row) => breakable(row.run) },
-  {
-    title: "Operator",
-    value: (row) => row.operator,
-    cell: (row) => html`<span class="break">${text(row.operator)}</span>`,
-  },
+  { title: "Made by", value: (row) => made(row.operator), cell: (row) => made(row.operator) },
   { title: "Batch", number: true, value: (row) => row.batch, cell: (row) => text(row.batch) },
   { title: "Committed", value: (row) => row.committed, cell: (row) => time(row.committed) },
   { title: "Committed ago", number: true, value: (row) => row.age_seconds, cell: (row) => duration(row.age_seconds) },
