@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import resource
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -258,20 +260,19 @@ def test_a_request_has_its_answer_before_what_is_wrong_behind_it_ends_the_connec
 
 def test_connections_are_bounded_for_an_address_and_in_all(narrow: Server) -> None:
     began = time.monotonic()
-    with crowd(narrow.url, 30, b"", "127.0.0.2") as made:
-        assert asked_from(narrow.url, "127.0.0.2") == 503
-        assert asked_from(narrow.url, "127.0.0.3") == 200
-        # Until the server has seen its end, that connection counts as one of the next ten.
-        until(lambda: metrics(narrow)["penstock_ingest_connections",] == 31, "those of the crowd and of the scrape")
-        with crowd(narrow.url, 10, b"", "127.0.0.3"):
-            assert asked_from(narrow.url, "127.0.0.4") == 503
-        assert all(state(one) == ESTABLISHED for one in made)
-    until(lambda: asked_from(narrow.url, "127.0.0.2") == 200, "room again")
+    with crowd(narrow.url, 45, b"", "127.0.0.2") as made:
+        assert asked_from(narrow.url, "127.0.0.2") == 200
+        # The scrape has a connection of its own.
+        until(lambda: metrics(narrow)["penstock_ingest_connections",] <= 31, "as many as an address may have")
+        assert sum(state(one) == ESTABLISHED for one in made) <= 30
+        with crowd(narrow.url, 30, b"", "127.0.0.3"):
+            assert asked_from(narrow.url, "127.0.0.4") == 200
+            assert metrics(narrow)["penstock_ingest_connections",] <= 40
     log = narrow.errors.read_text()
-    assert "connections are refused: 127.0.0.2 has 30 open, which is connections_per_address of [limits]" in log
-    assert 1 <= log.count("connections are refused") <= 1 + (time.monotonic() - began) // 10, "a line in ten seconds"
+    assert "silent for longest are closed: 127.0.0.2 has 30 open, which is connections_per_address of [limits]" in log
+    assert 1 <= log.count("are closed: ") <= 1 + (time.monotonic() - began) // 10, "a line in ten seconds"
     counted = metrics(narrow)
-    assert counted["penstock_ingest_refused_connections_total",] >= 2
+    assert counted["penstock_ingest_refused_connections_total",] >= 45 - 30
     assert 1 <= counted["penstock_ingest_connections",] <= 40
 
 
@@ -281,7 +282,7 @@ def test_when_it_is_crowded_idle_connections_make_room(narrow: Server) -> None:
         for source in ("127.0.0.5", "127.0.0.6"):
             for one in stack.enter_context(crowd(narrow.url, 20, get("/health"), source)):
                 assert answer(one)[0] == 200
-        until(lambda: asked_from(narrow.url, "127.0.0.7") == 200, "room")
+        assert asked_from(narrow.url, "127.0.0.7") == 200
 
 
 def asked_from(url: str, source: str) -> int:
@@ -321,15 +322,14 @@ def test_a_caller_who_never_begins_the_handshake_of_tls_is_sent_away(tmp_path: P
     more = '[tls]\ncertificate = "keystore.pem"\nkey = "keystore.pem"\n[limits]\nconnections_per_address = 5\n'
     for server in started(tmp_path, more):
         with crowd(server.url, 5, b"", "127.0.0.2") as silent:
-            with pytest.raises(OSError):
-                asked_from_tls(server.url, "127.0.0.2")
+            assert asked_from_tls(server.url, "127.0.0.2", cert) == 200
             assert requests.get(f"{server.url}/health", verify=str(cert), timeout=PATIENCE).status_code == 200
             until(lambda: not any(map(is_open, silent)), "their end")
         assert requests.get(f"{server.url}/health", verify=str(cert), timeout=PATIENCE).status_code == 200
 
 
-def asked_from_tls(url: str, source: str) -> None:
-    with connected(url, source) as made:
-        made.sendall(b"\x16\x03\x01")
-        if made.recv(1) == b"":
-            raise ConnectionResetError
+def asked_from_tls(url: str, source: str, cert: Path) -> int:
+    context = ssl.create_default_context(cafile=cert)
+    with connected(url, source) as made, context.wrap_socket(made, server_hostname=urlsplit(url).hostname) as secured:
+        secured.sendall(get("/health"))
+        return answer(secured)[0]

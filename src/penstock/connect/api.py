@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import traceback
@@ -17,10 +18,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from penstock.connect import plugin_routes, routes
-from penstock.connect.routes import Call, RestRequest
+from penstock.connect.routes import Answer, Call, RestRequest
 from penstock.connect.worker_face import Worker
 from penstock.errors import PenstockError
 from penstock.serve.json_bodies import json_body
+from penstock.serve.listener import MONITORED
 from penstock.serve.rest_errors import RestError
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ def application(worker: Worker) -> Starlette:
     return _Slashes(
         # Many examples have a slash at the end, and curl does not follow redirects.
         routes=[
-            Route(each, _endpoint(worker, calls), methods=list(calls))
+            Route(each, _endpoint(worker, path, calls), methods=list(calls))
             for path, calls in by_path.items()
             for each in dict.fromkeys((path, path.rstrip("/") + "/"))
         ],
@@ -68,14 +70,17 @@ class _Slashes(Starlette):
         await super().__call__(scope, receive, send)
 
 
-def _endpoint(worker: Worker, calls: Mapping[str, Call]) -> Endpoint:
+def _endpoint(worker: Worker, path: str, calls: Mapping[str, Call]) -> Endpoint:
+    # The application's threads may all wait for a database: the event loop's own are for what monitors ask.
+    in_thread: Callable[..., Awaitable[Answer]] = asyncio.to_thread if path in MONITORED else run_in_threadpool
+
     async def endpoint(request: Request) -> Response:
         # Starlette also routes HEAD to a path with GET.
         call = calls["GET" if request.method == "HEAD" else request.method]
         query = {name: request.query_params.getlist(name) for name in request.query_params}
         path = {name: text.replace(SLASH, "/") for name, text in request.path_params.items()}
         ask = RestRequest(path, query, await json_body(request))
-        status, answer = await run_in_threadpool(call, worker, ask)
+        status, answer = await in_thread(call, worker, ask)
         return Response(status_code=status) if answer is None else JSONResponse(answer, status)
 
     return endpoint

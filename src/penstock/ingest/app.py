@@ -34,6 +34,7 @@ from penstock.ingest.ingest_settings import IngestSettings
 from penstock.ingest.kafka_store import EventStore
 from penstock.ingest.pixel import parameters
 from penstock.serve.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
+from penstock.serve.listener import MONITORED
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,14 @@ class App:
             return self._admit(topic, request)
         except Exception as error:
             return self._refusal(request, error)
+
+    def begin_spare(self, request: Request) -> Answer | None:
+        """As `begin`, on a connection that may only ask for the pages of `MONITORED`."""
+        if request.url.partition(b"?")[0].decode("latin-1") in MONITORED:
+            return self.begin(request)
+        return self._refusal(
+            request, Refused(503, "all connections wait for their answers; send again later", retry_after=1)
+        )
 
     def _admit(self, topic: str, request: Request) -> Answer | None:
         """Admit a request with events, or answer a browser's preflight; raises Refused."""

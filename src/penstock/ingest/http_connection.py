@@ -21,7 +21,7 @@ import httptools
 
 from penstock.ingest.app import GONE, App
 from penstock.ingest.exchange import Answer, Request
-from penstock.ingest.listener import Connection
+from penstock.serve.listener import Connection
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +49,6 @@ class TooMuch(Exception):
 class HttpConnection(Connection):
     """One connection; it knows since when it waits for the rest of a request, and how much it holds."""
 
-    transport: asyncio.Transport
-    waits_since: float | None = None
-    """The loop's time since which a request has been coming."""
-    idle_since: float | None = None
-    """The loop's time since which nothing has come after an answer."""
-    unread, unread_since = 0, 0.0
-    """Bytes of answers that the caller has not read, and since when that number is the same."""
-
     def __init__(self, app: App, connections: set[HttpConnection], on_lost: Callable[[], None]) -> None:
         """`on_lost` is called when the connection is gone; until then it is one of `connections`."""
         self._app, self._limits, self._connections, self._on_lost = app, app.limits, connections, on_lost
@@ -83,8 +75,7 @@ class HttpConnection(Connection):
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.transport = transport
-        self.waits_since = self._loop.time()
+        self.begin(transport)
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -195,7 +186,7 @@ class HttpConnection(Connection):
         request.count_head((self._head_size() if pending > SMALL else pending) + HEADER * len(headers))
         self._url, self._head = b"", []
         if parser.get_http_version() != "1.0":
-            request.keep_alive = parser.should_keep_alive()
+            request.keep_alive = parser.should_keep_alive() and not self.spare
             request.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         self._coming = request
         self._waiting.append(request)
@@ -243,7 +234,7 @@ class HttpConnection(Connection):
             return
         request = self._waiting[0]
         request.begun = True
-        answer = self._app.begin(request)
+        answer = self._app.begin_spare(request) if self.spare else self._app.begin(request)
         if answer:
             self._answer(request, answer)
             return
@@ -297,6 +288,11 @@ class HttpConnection(Connection):
             self._send_away(429, "the memory for requests is taken; send again later")
 
     # The end of the connection.
+
+    def silent_since(self) -> float | None:
+        """None also if earlier requests of the caller wait for their answers."""
+        answering = self._paused or len(self._waiting) > (self._coming is not None)
+        return None if answering else super().silent_since()
 
     def shutdown(self) -> None:
         """End when the requests that have begun to come have their answers."""

@@ -31,8 +31,8 @@ from penstock import __version__
 from penstock.exposition import lines_of, samples
 from penstock.ingest.exchange import InFlight
 from penstock.ingest.kafka_store import EventStore, Facts
-from penstock.ingest.listener import Listener
 from penstock.native import crc32c
+from penstock.serve.listener import Listener
 from penstock.wire import Producer
 from penstock.wire.prometheus import ProducerCollector
 
@@ -100,7 +100,7 @@ def _now(in_flight: InFlight, listener: Listener, facts: Facts) -> Iterator[Metr
     yield _gauge("workers", "Processes that take events", 1)
     yield _gauge("in_flight_bytes", "Bytes of requests not answered yet", in_flight.bytes)
     yield _gauge("connections", "Open connections", listener.open)
-    text = "Connections refused because too many are open, in all or from one address"
+    text = "Connections refused, or closed for others, because too many are open, in all or from one address"
     yield CounterMetricFamily("penstock_ingest_refused_connections", text, value=listener.refused)
     if facts.spool is not None:
         yield _gauge("spool_bytes", "Bytes on disk", facts.spool)

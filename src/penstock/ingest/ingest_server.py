@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,17 +38,13 @@ from penstock.ingest.ingest_metrics import (
 )
 from penstock.ingest.ingest_settings import IngestSettings, Tls
 from penstock.ingest.kafka_store import EventStore, KafkaStore
-from penstock.ingest.listener import Listener, room
 from penstock.ingest.openapi import document, page
 from penstock.ingest.spool import Spool
 from penstock.ingest.spool_files import folders
 from penstock.ingest.supervisor import STOPS, Workers
+from penstock.serve.listener import Bounds, Listener, room, watch
 from penstock.wire import Producer, Reader
 
-LOOK = 0.5
-"""Seconds between two looks at all connections."""
-CROWDED = 0.9
-"""Share of the allowed connections: above it, those that wait for a request are closed to make room for others."""
 MARGIN = 10
 """Seconds that requests under way have at the end, in addition to those for Kafka and for the body."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -67,20 +63,12 @@ class IngestServer:
     """Connections at a bound socket, from the start until all that were open at the end have their answers."""
 
     def __init__(self, site: Site) -> None:
-        self._times, limits = site.settings.times, site.settings.limits
-        most = room(limits.connections)
-        self._unread = limits.in_flight
+        self._times = site.settings.times
+        self._bounds = _bounds(site.settings)
         self._connections: set[HttpConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
-        self.listener = Listener(
-            site.bound,
-            self._connection,
-            most=most,
-            per_address=min(limits.connections_per_address or max(1, most // 2), most),
-            tls=site.tls,
-            handshake=self._times.body.total_seconds(),
-        )
+        self.listener = Listener(site.bound, self._connection, self._bounds, site.tls)
 
     def stop(self) -> None:
         """Let `serve` end; may be called at any time, by other threads and by handlers of signals, too."""
@@ -92,17 +80,14 @@ class IngestServer:
     async def serve(self, app: App) -> None:
         """Take requests until `stop`; then answer those that have begun to come."""
         self._app, self._changed, self._loop = app, asyncio.Event(), asyncio.get_running_loop()
-        body, idle = self._times.body.total_seconds(), self._times.idle.total_seconds()
-        watching = asyncio.create_task(
-            watch(self._connections, body=body, idle=idle, unread=self._unread, most=self.listener.most)
-        )
+        watching = asyncio.create_task(watch(self._connections, self._bounds))
         self.listener.start()
         await self._until(lambda: self._stopping)
         self.listener.stop()
         for one in list(self._connections):
             one.shutdown()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._times.kafka.total_seconds() + body + MARGIN):
+            async with asyncio.timeout(self._times.kafka.total_seconds() + self._bounds.request + MARGIN):
                 await self._until(lambda: not self._connections)
         for one in list(self._connections):
             one.transport.abort()
@@ -121,51 +106,17 @@ class IngestServer:
         return HttpConnection(self._app, self._connections, lost)
 
 
-async def watch(connections: Collection[HttpConnection], *, body: float, idle: float, unread: int, most: int) -> None:
-    """Disconnect callers that take too long or too much; runs until cancelled.
-
-    A timer for each request would cost more than a look at all connections once in a while.
-
-    `body` is the most seconds for a request to arrive, `idle` the most seconds between an answer and the next request,
-    and in which a caller reads nothing of its answers; `unread` is the most bytes of unread answers of all callers. At
-    most `most` connections may be open.
-    """
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(LOOK)
-        now, left = loop.time(), 0
-        living = list(connections)
-        for one in living:
-            if one.waits_since is not None and one.waits_since < now - body:
-                one.leave()
-            elif one.idle_since is not None and one.idle_since < now - idle:
-                one.close()
-            waiting = one.transport.get_write_buffer_size()
-            left += waiting
-            if waiting != one.unread:
-                one.unread, one.unread_since = waiting, now
-            elif waiting and one.unread_since < now - idle:
-                one.transport.abort()
-        if left > unread:
-            _end_largest(living, left - unread)
-        if (over := len(living) - int(CROWDED * most)) > 0:
-            _end_idle(living, over)
-
-
-def _end_largest(living: Iterable[HttpConnection], size: int) -> None:
-    """Abort the connections with the most unread bytes until `size` bytes are freed."""
-    for one in sorted(living, key=lambda one: -one.unread):
-        if size <= 0:
-            return
-        size -= one.unread
-        one.transport.abort()
-
-
-def _end_idle(living: Iterable[HttpConnection], count: int) -> None:
-    """Close `count` connections that wait for a request, the longest waiting first."""
-    idle = sorted((one.idle_since, id(one), one) for one in living if one.idle_since is not None)
-    for _, _, one in idle[:count]:
-        one.close()
+def _bounds(settings: IngestSettings) -> Bounds:
+    limits, times = settings.limits, settings.times
+    most = room(limits.connections, " as in [limits]")
+    return Bounds(
+        connections=most,
+        per_address=min(limits.connections_per_address or max(1, most // 2), most),
+        request=times.body.total_seconds(),
+        idle=times.idle.total_seconds(),
+        unread=limits.in_flight,
+        names=("connections of [limits]", "connections_per_address of [limits]"),
+    )
 
 
 def readings(settings: IngestSettings) -> dict[str, EventFormat]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from penstock.config import whole
-from penstock.serve.rest_errors import RestError
+from penstock.serve.rest_errors import GONE, RestError
 
 MOST = 1 << 20
 """The largest body of a request in bytes."""
@@ -19,10 +19,13 @@ DEEPEST = 20
 async def json_body(request: Request, most: int = MOST) -> Any:
     """The body, None for none. Raises RestError if it has more than `most` bytes, and see `decoded`."""
     found = bytearray()
-    async for part in request.stream():
-        found += part
-        if len(found) > most:
-            raise RestError(413, f"HTTP 413 Content Too Large: a request may have {most} bytes")
+    try:
+        async for part in request.stream():
+            found += part
+            if len(found) > most:
+                raise RestError(413, f"HTTP 413 Content Too Large: a request may have {most} bytes")
+    except ClientDisconnect:
+        raise RestError(GONE, "the caller has gone, or its request did not come in time") from None
     return decoded(bytes(found)) if found else None
 
 

@@ -6,6 +6,9 @@ from starlette.responses import JSONResponse
 
 from penstock.errors import PenstockError
 
+GONE = 499
+"""A status for the metrics only, as in nginx: the caller did not wait for the answer, or sent too slowly."""
+
 
 class RestError(PenstockError):
     """An error answer; `status` is the HTTP status."""

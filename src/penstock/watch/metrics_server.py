@@ -1,20 +1,23 @@
 """The metrics server of a command: a few pages by HTTP, from threads of the command itself.
 
-It takes GET only, at most HEAD_BYTES of a request's head within PATIENCE, and CONNECTIONS at a time; further ones wait
-in the system's queue. Each connection has one request. Names in `Host` and `Origin` are checked as
-`penstock.serve.hosts` does, so that no page in a browser reads a server on the loopback address.
+It takes GET only, and at most HEAD_BYTES of a request's head; its connections have the bounds of
+`penstock.serve.listener`. At most PAGES pages are made at a time, and each page that a monitor asks for has a thread of
+its own. Each connection has one request. Names in `Host` and `Origin` are checked as `penstock.serve.hosts` does, so
+that no page in a browser reads a server on the loopback address. Loads no web server: it is part of every command.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -22,15 +25,17 @@ from prometheus_client.registry import Collector
 
 from penstock.errors import PenstockError
 from penstock.serve.hosts import Hosts, refusal, warn_if_open
+from penstock.serve.listener import MONITORED, Connection, Listener, usual_bounds, watch
 from penstock.watch.program import TYPE, exposition
 
 log = logging.getLogger(__name__)
 
 HEAD_BYTES = 16 << 10
-PATIENCE = 5.0
-"""Seconds in which a caller sends a request's head, and takes the answer."""
-CONNECTIONS = 8
-BACKLOG = 64
+PAGES = 8
+"""Pages that are made at a time; further requests wait."""
+GRACE = 1.0
+"""Seconds in which requests are answered at the end."""
+BACKLOG = 1024
 JSON = "application/json"
 
 
@@ -87,16 +92,13 @@ def served(place: Place, pages: Mapping[str, Page]) -> Iterator[str]:
     host, port = listener.getsockname()[:2]
     warn_if_open(place.host, "read the metrics and the status")
     server = _Server(listener, pages, Hosts([place.host]))
-    thread = threading.Thread(target=server.accept, name="metrics", daemon=True)
+    thread = threading.Thread(target=server.run, name="metrics", daemon=True)
     thread.start()
     try:
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
-        # Wakes the thread from its accept, which closing alone does not.
-        with suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(PATIENCE)
+        server.end()
+        thread.join()
 
 
 def _listening(place: Place) -> socket.socket:
@@ -111,36 +113,145 @@ def _listening(place: Place) -> socket.socket:
         ) from error
 
 
+class _Caller(Connection):
+    """A connection with one request."""
+
+    def __init__(
+        self,
+        take: Callable[[bytes | None, _Caller], None],
+        connections: set[Connection],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """`take` gets the head of the request, None if it is too long."""
+        self._take, self._connections, self._on_lost = take, connections, on_lost
+        self._found = bytearray()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.begin(transport)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        self._on_lost()
+
+    def data_received(self, data: bytes) -> None:
+        if self.waits_since is None:
+            return
+        self._found += data
+        head, end, _ = bytes(self._found).partition(b"\r\n\r\n")
+        if end or len(head) > HEAD_BYTES:
+            self.waits_since = None
+            self._take(head if len(head) <= HEAD_BYTES else None, self)
+
+    def eof_received(self) -> bool:
+        """Whether the caller, who sends no more, still waits for an answer."""
+        return self.waits_since is None
+
+    def send(self, answer: Answer) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_message(answer))
+            self.transport.close()
+
+    def leave(self) -> None:
+        self.waits_since = None
+        self.close()
+
+    def shutdown(self) -> None:
+        if self.waits_since is not None:
+            self.leave()
+
+
+class _Turns:
+    """Makes pages in threads, at most `most` at a time; no thread keeps the command from ending."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+        self._loop, self._most, self._running = loop, most, 0
+        self._waiting: deque[tuple[Page, Callable[[Answer], None]]] = deque()
+
+    def run(self, page: Page, send: Callable[[Answer], None]) -> None:
+        """Call `send` with the page when it is made; both are called in the event loop."""
+        self._waiting.append((page, send))
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._waiting and self._running < self._most:
+            self._running += 1
+            threading.Thread(target=self._make, args=self._waiting.popleft(), daemon=True).start()
+
+    def _make(self, page: Page, send: Callable[[Answer], None]) -> None:
+        answer = page()
+        with suppress(RuntimeError):  # the server has ended
+            self._loop.call_soon_threadsafe(self._made, send, answer)
+
+    def _made(self, send: Callable[[Answer], None], answer: Answer) -> None:
+        self._running -= 1
+        send(answer)
+        self._begin()
+
+
 class _Server:
+    """An event loop that reads requests and sends answers."""
+
     def __init__(self, listener: socket.socket, pages: Mapping[str, Page], hosts: Hosts) -> None:
-        self._listener, self._pages, self._hosts = listener, pages, hosts
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._pages, self._hosts, self._bounds = pages, hosts, usual_bounds()
+        self._listener = Listener(listener, self._connection, self._bounds)
+        self._connections: set[Connection] = set()
+        self._loop, self._ended, self._changed = asyncio.new_event_loop(), asyncio.Event(), asyncio.Event()
+        self._turns = _Turns(self._loop, PAGES)
+        self._own_turns = {path: _Turns(self._loop, 1) for path in MONITORED}
 
-    def accept(self) -> None:
-        """Take connections until the listener is closed."""
-        while True:
-            self._free.acquire()
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                if self._listener.fileno() < 0 or not _listens(self._listener):
-                    return
-                # Too many open files: those of other connections are closed soon.
-                self._free.release()
-                time.sleep(0.1)
-                continue
-            threading.Thread(target=self._serve, args=[connection], daemon=True).start()
+    def run(self) -> None:
+        """Answer until `end`."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
 
-    def _serve(self, connection: socket.socket) -> None:
+    def end(self) -> None:
+        """Let `run` end; for another thread."""
+        self._loop.call_soon_threadsafe(self._ended.set)
+
+    async def _serve(self) -> None:
+        self._listener.start()
+        watching = asyncio.create_task(watch(self._connections, self._bounds))
+        await self._ended.wait()
+        self._listener.stop()
+        for one in list(self._connections):
+            one.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                while self._connections:
+                    self._changed.clear()
+                    await self._changed.wait()
+        for one in list(self._connections):
+            one.transport.abort()
+        watching.cancel()
+
+    def _connection(self, on_lost: Callable[[], None]) -> Connection:
+        def lost() -> None:
+            on_lost()
+            self._changed.set()
+
+        return _Caller(self._take, self._connections, lost)
+
+    def _take(self, head: bytes | None, caller: _Caller) -> None:
+        """Answer the request with this head."""
+        asked = self._asked(head)
+        if isinstance(asked, Answer):
+            caller.send(asked)
+        elif caller.spare and asked not in MONITORED:
+            refused = _refused(HTTPStatus.SERVICE_UNAVAILABLE, "all connections wait for their answers", "ask later")
+            caller.send(Answer(refused.body, JSON, refused.status, (("retry-after", "1"),)))
+        else:
+            self._own_turns.get(asked, self._turns).run(partial(self._page, asked), caller.send)
+
+    def _page(self, path: str) -> Answer:
         try:
-            with connection:
-                _send(connection, self._answer(_head(connection)))
-        except OSError:
-            pass  # the caller has gone
-        finally:
-            self._free.release()
+            return self._pages[path]()
+        except Exception:
+            log.exception("the page %s failed", path)
+            return _refused(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed", "read the command's log")
 
-    def _answer(self, head: bytes | None) -> Answer:
+    def _asked(self, head: bytes | None) -> str | Answer:
+        """The path of the page that a request asks for, or the answer to another request."""
         if head is None:
             return _refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head has more than {HEAD_BYTES} bytes")
         first, *lines = head.decode("latin-1").split("\r\n")
@@ -152,14 +263,10 @@ class _Server:
         if words[0] != "GET":
             refused = _refused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed")
             return Answer(refused.body, JSON, refused.status, (("allow", "GET"),))
-        page = self._pages.get(words[1].partition("?")[0])
-        if page is None:
+        path = words[1].partition("?")[0]
+        if path not in self._pages:
             return _refused(HTTPStatus.NOT_FOUND, "there is no such page", f"use {', '.join(self._pages)}")
-        try:
-            return page()
-        except Exception:
-            log.exception("the page %s failed", words[1].partition("?")[0])
-            return _refused(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed", "read the command's log")
+        return path
 
     def _refusal(self, lines: list[str]) -> Answer | None:
         """The answer to a request that a page of another origin sent, or that was meant for another server."""
@@ -177,31 +284,11 @@ class _Server:
 BY_ADDRESS = "use localhost, this machine's name, or an IP address"
 
 
-def _listens(listener: socket.socket) -> bool:
-    try:
-        return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-    except OSError:
-        return False
-
-
-def _head(connection: socket.socket) -> bytes | None:
-    """The head of the request; None if it is too long. Raises OSError if it does not come in time."""
-    deadline, found = time.monotonic() + PATIENCE, b""
-    while b"\r\n\r\n" not in found and len(found) <= HEAD_BYTES:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        part = connection.recv(4096)
-        if not part:
-            raise ConnectionError("the caller ended within the head")
-        found += part
-    head = found.partition(b"\r\n\r\n")[0]
-    return head if len(head) <= HEAD_BYTES else None
-
-
 def _refused(status: int, what: str, next: str = "") -> Answer:
     return as_json({"error": what, "where": "metrics server", "next": next}, status)
 
 
-def _send(connection: socket.socket, answer: Answer) -> None:
+def _message(answer: Answer) -> bytes:
     phrase = HTTPStatus(answer.status).phrase
     fields = {
         "content-type": answer.type,
@@ -212,5 +299,4 @@ def _send(connection: socket.socket, answer: Answer) -> None:
         **dict(answer.headers),
     }
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    connection.settimeout(PATIENCE)
-    connection.sendall(f"HTTP/1.1 {answer.status} {phrase}\r\n{head}\r\n".encode("latin-1") + answer.body)
+    return f"HTTP/1.1 {answer.status} {phrase}\r\n{head}\r\n".encode("latin-1") + answer.body

@@ -5,6 +5,7 @@ Requests are counted by the template of their path, of which there are few. Load
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -19,7 +20,6 @@ from typing import Any
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
@@ -31,6 +31,8 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 """Upper bounds of the buckets of answer times, in seconds."""
 OTHER = "other"
 """The path of requests for which there is no route."""
+READY = 10.0
+"""Seconds after which a caller is told that the check has not ended."""
 ERRORS = 20
 MOST_ERROR = 10_000
 """Most bytes of an answer with an error that are kept."""
@@ -42,7 +44,7 @@ def observed(app: Starlette, program: Program, unready: Callable[[], list[str]],
     `unready` gives the reasons why the command cannot do its work now; it may block. If the server `is_open` to other
     machines, its status has neither the command line nor errors, which may name addresses.
     """
-    meter = HttpMeter(app)
+    meter, check = HttpMeter(app), _ReadyCheck(unready)
     if is_open:
         program = replace(program, command="")
 
@@ -53,7 +55,7 @@ def observed(app: Starlette, program: Program, unready: Callable[[], list[str]],
         return JSONResponse({"status": "ok"})
 
     async def ready(request: Request) -> Response:
-        why = await run_in_threadpool(unready)
+        why = await check.problems()
         return JSONResponse({"status": "unavailable" if why else "ok", "problems": why}, 503 if why else 200)
 
     async def status(request: Request) -> Response:
@@ -64,6 +66,23 @@ def observed(app: Starlette, program: Program, unready: Callable[[], list[str]],
     # Not a mount below "/": that would take a POST to a page before the page refuses it.
     made.router.default = meter
     return made
+
+
+class _ReadyCheck:
+    """Asks for the reasons in a thread of the event loop's own, once for all callers that come meanwhile.
+
+    The application's threads may all wait for what does not answer, and so may the check itself.
+    """
+
+    def __init__(self, unready: Callable[[], list[str]]) -> None:
+        self._unready = unready
+        self._running: asyncio.Task[list[str]] | None = None
+
+    async def problems(self) -> list[str]:
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(asyncio.to_thread(self._unready))
+        done, _ = await asyncio.wait([self._running], timeout=READY)
+        return self._running.result() if done else [f"the check has not ended within {READY:.0f} s"]
 
 
 class HttpMeter(Collector):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from penstock.errors import PenstockError
@@ -91,10 +91,13 @@ class Call:
         if self.request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise PenstockError("the body is not JSON", next="send it with the header Content-Type: application/json")
         data = bytearray()
-        async for chunk in self.request.stream():
-            data += chunk
-            if len(data) > MOST_BODY:
-                raise TooLarge(f"the body has more than {MOST_BODY} bytes", next="send less with each request")
+        try:
+            async for chunk in self.request.stream():
+                data += chunk
+                if len(data) > MOST_BODY:
+                    raise TooLarge(f"the body has more than {MOST_BODY} bytes", next="send less with each request")
+        except ClientDisconnect:
+            raise PageGone("the page went, or its request did not come in time", next="send it again") from None
         try:
             found = json.loads(data or b"{}")
         except (ValueError, RecursionError):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.ingest import ingest_server, listener
+from penstock.serve import listener
 
 
 @pytest.mark.parametrize(
@@ -54,5 +54,5 @@ def test_those_who_left_most_unread_are_cut_off_first() -> None:
     def caller(unread: int) -> SimpleNamespace:
         return SimpleNamespace(unread=unread, transport=SimpleNamespace(abort=lambda: cut.append(unread)))
 
-    ingest_server._end_largest([caller(size) for size in (10, 0, 500, 70, 300)], 600)  # type: ignore[misc]
+    listener._end_largest([caller(size) for size in (10, 0, 500, 70, 300)], 600)  # type: ignore[misc]
     assert cut == [500, 300]
