@@ -234,7 +234,8 @@ def test_texts_of_numbers_and_paths(browser: Browser, tmp_path: Path) -> None:
                 const states = [["pages.minutes", "pages"], ["orders", "orders"]].map(([name, pipeline]) => {
                     const query = { name, pipeline, node: `query:${name}`, states: [{ operator: "n", rows: 3 }] };
                     const node = { id: `state:${name}/n`, kind: "state", name: "n" };
-                    const facts = factsOf({ graph: { nodes: [node], edges: [] } }, [{ query }]).get(node.id);
+                    const edges = [{ source: query.node, target: node.id }];
+                    const facts = factsOf({ graph: { nodes: [node], edges } }, [{ query }]).get(node.id);
                     return [facts.listed, facts.rows];
                 });
                 return [
