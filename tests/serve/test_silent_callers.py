@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import socket
@@ -15,8 +16,8 @@ from typing import Any
 import pytest
 from connect_memory import memory_worker
 from console_process import console
-from http_attacks import Pulse, answer, asked, connected, crowd, get, is_open, resident
-from ingest_app import running
+from http_attacks import Pulse, answer, asked, connected, crowd, get, is_open, request as event, resident
+from ingest_app import Memory, running
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -25,6 +26,7 @@ from waiting import PATIENCE, patience, until
 
 from penstock.connect.api import application
 from penstock.ingest.callers import ApiKeys
+from penstock.ingest.events import Events
 from penstock.segment.member_tables.delivery_server import Deliveries, app as deliveries_app
 from penstock.serve import listener, rest_server
 from penstock.serve.rest_server import RestServer, bind
@@ -195,34 +197,45 @@ def taken(request: Request) -> Response:
 
 
 @contextmanager
-def slow_app(go: threading.Event) -> Iterator[str]:
+def slow_app(go: threading.Event, folder: Path) -> Iterator[tuple[str, bytes]]:
     app = Starlette(routes=[Route("/slow", taken)])
     app.state.go = go
     with rest(observed(app, Program("state", "state"), lambda: [])) as url:
-        yield url
+        yield url, get("/slow")
 
 
 @contextmanager
-def slow_page(go: threading.Event) -> Iterator[str]:
+def slow_page(go: threading.Event, folder: Path) -> Iterator[tuple[str, bytes]]:
     def slow() -> Answer:
         assert go.wait(PATIENCE)
         return as_json({})
 
     with served(Place("127.0.0.1", 0), pages([], dict, lambda: []) | {"/slow": slow}) as url:
-        yield url
+        yield url, get("/slow")
 
 
-@pytest.mark.parametrize("server", [slow_app, slow_page])
+@contextmanager
+def slow_store(go: threading.Event, folder: Path) -> Iterator[tuple[str, bytes]]:
+    def put(store: Memory, topic: str, events: Events) -> asyncio.Future[bool]:
+        return asyncio.get_running_loop().run_in_executor(None, go.wait, PATIENCE)
+
+    limits = "[limits]\nconnections = 50\nconnections_per_address = 50\n"
+    with pytest.MonkeyPatch.context() as patch, running(folder, f"[topics.raw]\n{limits}") as server:
+        patch.setattr(Memory, "put", put)
+        yield server.url, event("raw", b"{}")
+
+
+@pytest.mark.parametrize("server", [slow_app, slow_page, slow_store])
 def test_health_is_answered_while_every_connection_waits_for_an_answer(
-    server: Callable[[threading.Event], Any], monkeypatch: pytest.MonkeyPatch
+    server: Callable[[threading.Event, Path], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(listener, "CONNECTIONS", 50)
     go = threading.Event()
-    with server(go) as url, ExitStack() as stack:
+    with server(go, tmp_path) as (url, slow), ExitStack() as stack:
         callers: list[socket.socket] = []
 
         def is_full() -> bool:
-            callers.extend(stack.enter_context(crowd(url, 10, get("/slow"))))
+            callers.extend(stack.enter_context(crowd(url, 10, slow)))
             return any(map(is_refused, callers))
 
         try:

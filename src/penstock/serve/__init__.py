@@ -1,1 +1,1 @@
-"""HTTP for control planes: a server, who may call it, bodies, and errors; `penstock ingest` has its own data plane."""
+"""HTTP for control planes: a server, who may call it, bodies, and errors; and bounds, also for ingest's server."""
