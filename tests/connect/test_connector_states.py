@@ -385,6 +385,7 @@ def test_the_status_of_the_worker_says_what_does_not_run(worker: ConnectWorker, 
     started[1].fail()
     assert told() == ("failed", "", [f"UNASSIGNED: {waits}", "FAILED: task c-1: why"])
     status = status_of(Program("connect", "here:1"), worker.world.meters, worker)
+    none = {"records_total": 0, "dead_letters_total": 0}
     assert status["kind"] == "connect" and status["connectors"] == [
         {
             "name": "c",
@@ -392,8 +393,8 @@ def test_the_status_of_the_worker_says_what_does_not_run(worker: ConnectWorker, 
             "waits_for": "",
             "trace": "",
             "tasks": [
-                {"id": 0, "state": "UNASSIGNED", "waits_for": "the first batch of ks.a", "trace": ""},
-                {"id": 1, "state": "FAILED", "waits_for": "", "trace": "why"},
+                {"id": 0, "state": "UNASSIGNED", "waits_for": "the first batch of ks.a", "trace": "", **none},
+                {"id": 1, "state": "FAILED", "waits_for": "", "trace": "why", **none},
             ],
         }
     ]

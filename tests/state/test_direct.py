@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.real_time import FORMAT
 from penstock.spark_settings import STATE_STORE
@@ -178,7 +179,7 @@ SEEN = ("count", "brief", "places", "short_places", "times", "numbers", "all_typ
 
 def told(answer: Answer) -> tuple[str, list[str]]:
     """The state's name, and its rows as JSON; which rows are first is not said."""
-    return answer.name, sorted(map(json.dumps, answer.rows))
+    return answer.name, sorted(map(exact_json.dumps, answer.rows))
 
 
 FEW_NAMES = [
@@ -211,7 +212,7 @@ def require_same_scan(spark: SparkSession, checkpoints: Path, name: str) -> None
     expected = Checkpoints(checkpoints, lambda: spark).scan(name)
     assert found.rows and told(found) == told(expected) and found.fresh == expected.fresh
     if "hdfs" not in name:
-        assert json.dumps(found.rows) == json.dumps(expected.rows), "RocksDB has the keys in an order"
+        assert exact_json.dumps(found.rows) == exact_json.dumps(expected.rows), "RocksDB has the keys in an order"
 
 
 @pytest.mark.slow

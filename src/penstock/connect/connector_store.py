@@ -166,7 +166,7 @@ def object_of(key: str, value: bytes) -> dict[str, Any] | None:
 
 
 def _leave_out(key: str, why: str) -> None:
-    log.warning("ignored the record %s of the topic: %s", quoted(key), why)
+    log.warning("ignored the record %s of the configurations: %s", quoted(key), why)
 
 
 def _state(said: Mapping[str, Any] | None) -> str:
