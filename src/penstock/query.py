@@ -29,6 +29,8 @@ from penstock.checkpoint.hadoop_folder import store_of
 from penstock.checkpoint.identity import keep, of_query
 from penstock.config import Duration, duration
 from penstock.errors import PenstockError
+from penstock.local import worker_waits
+from penstock.local.worker_waits import QUERY_ID
 from penstock.plans import require_classic
 from penstock.spark_settings import FILE_MANAGER, MANAGER
 
@@ -36,8 +38,6 @@ ONCE = "once"
 Mode: TypeAlias = Literal["append", "update", "complete"]
 MODES = get_args(Mode)
 WITHOUT_RENAMES = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-QUERY_ID = "sql.streaming.queryId"
-"""Spark's name for the query's id in the properties of the thread that runs a batch."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def in_batches(frame: DataFrame, save: Callable[[DataFrame, Batch], None]) -> Da
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         assert query, "Spark did not set the query's id for its batch"
         try:
-            save(rows, Batch(query, number, *batch_offsets(rows.sparkSession, query, number)))
+            with worker_waits.of_query(query):
+                save(rows, Batch(query, number, *batch_offsets(rows.sparkSession, query, number)))
         except (PySparkException, Py4JJavaError) as error:
             if passing := passing_failure(error, f"batch {number}"):
                 raise passing from error

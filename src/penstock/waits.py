@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 log = logging.getLogger(__name__)
 
 FIRST, MOST = 1.0, 60.0
 """Seconds until the first line, and the most between two lines."""
+WAITING, WAITED = "waiting", "waited"
+"""The events of the lines."""
 
 
 class Failing:
@@ -75,7 +78,12 @@ class Wait:
             return
         step = f". Next: {next}" if next and self._next == FIRST else ""
         self._next = waited + min(waited, MOST)
-        about = {"event": "waiting", "what": self.what, "waited_seconds": round(waited, 3)}
+        about: dict[str, Any] = {
+            "event": WAITING,
+            "what": self.what,
+            "why": str(why),
+            "waited_seconds": round(waited, 3),
+        }
         most = ""
         if self.patience is not None:
             about["patience_seconds"] = self.patience
@@ -88,7 +96,12 @@ class Wait:
             failing.remove(self)
         if self._next > FIRST:
             waited = time.monotonic() - self.since
-            log.info("%s: there after %s", self.what, span(waited), extra={"event": "waited", "what": self.what})
+            log.info("%s: there after %s", self.what, span(waited), extra={"event": WAITED, "what": self.what})
+
+
+def waiting(what: str, seconds: float, why: str = "") -> str:
+    """A wait in words, as a status has it."""
+    return f"{what} for {span(seconds)}{': ' if why else ''}{why}"
 
 
 def span(seconds: float) -> str:

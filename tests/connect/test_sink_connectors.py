@@ -49,6 +49,7 @@ from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.watch.probe import Prober
 from penstock.watch.program import Program
 
 ID = {"type": "int32", "optional": False, "field": "id"}
@@ -437,6 +438,27 @@ def test_topics_that_match_are_read_also_those_that_are_made_later(
             reason = "a topic that matches no such topic"
             until(lambda: connect.get_connector_status(named)["connector"].get("waits_for") == reason, "reason")
             assert reads() == {}
+
+
+def test_a_task_says_why_its_first_batch_waits(
+    worker: ConnectWorker, connect: KafkaConnect, config: dict[str, str], named: str, send: Send, topic: str
+) -> None:
+    def tasks() -> list[dict[str, Any]]:
+        return [*connect.get_connector_status(named)["tasks"]]
+
+    send(1, "first")
+    # Writes alone need it: the checks of the configuration find all they ask for on the one node.
+    level = f"topic.{topic}.{config['scylladb.keyspace']}.{topic.replace('-', '_')}.consistencyLevel"
+    connect.create_connector({"name": named, "config": config | {level: "THREE"}})
+    with Prober(worker.world.meters).started():
+        # What the process of Spark logs, which tries to write.
+        until(
+            lambda: any("consistency level THREE" in one.get("waits_for", "") for one in tasks()), "reason of the wait"
+        )
+        assert tasks()[0]["waits_for"].startswith("the first batch of ")
+    # Else the end of the connector waits for the batch, which waits for minutes.
+    for task in worker._connectors[named].tasks:
+        task.ask_to_stop(now=True)
 
 
 @pytest.mark.parametrize(

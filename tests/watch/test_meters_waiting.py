@@ -5,16 +5,20 @@ from __future__ import annotations
 import gc
 import logging
 import socket
+import subprocess
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from recorded_progress import Fed, recorded
 from waiting import PATIENCE, until
 
+from penstock.local import worker_waits
 from penstock.waits import Wait
 from penstock.watch import probe
 from penstock.watch.graph import Graph, Node, table, topic
@@ -202,11 +206,70 @@ def test_a_pipeline_that_waits_while_it_makes_its_queries_says_so() -> None:
         wait = Wait("the table shop.orders", 60.0, since=time.monotonic() - 5)
         wait.failed("no node answers")
         told = status(Program("run", "shop"), meters)
-        assert (told["state"], told["waits_for"]) == ("waiting", "the table shop.orders for 5 s")
+        assert (told["state"], told["waits_for"]) == ("waiting", "the table shop.orders for 5 s: no node answers")
         wait.over()
         assert status(Program("run", "shop"), meters)["state"] == "starting"
     wait.failed("nobody hears it")
     assert meter.waits_for == ""
+
+
+WORKER = """
+import logging, sys, time
+from pathlib import Path
+
+from pyspark import TaskContext
+
+from penstock.local import worker_waits
+from penstock.waits import Wait
+
+logging.getLogger("penstock.waits").setLevel(logging.INFO)
+worker_waits.send_to(Path(sys.argv[1]))
+TaskContext._getOrCreate()._localProperties = {"sql.streaming.queryId": sys.argv[2]}
+wait = Wait("the database (writing rows, shop.out)", 60.0, since=time.monotonic() - 5)
+wait.failed("no three replicas")
+print(flush=True)
+sys.stdin.readline()
+wait.over()
+"""
+
+
+def test_the_reason_that_a_process_of_spark_logs_is_in_the_status(
+    listening: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    # Not that of a session which other tests use.
+    monkeypatch.setattr(worker_waits, "_receiver", None)
+    worker_waits.listen(tmp_path / "waits")
+    request.addfinalizer(worker_waits.close)
+    fed = reading(listening)
+    fed.query.id = None
+    prober = Prober(fed.meters)
+    # Spark's status has the id before there is a progress.
+    fed.query.looked({"isTriggerActive": True, "isDataAvailable": True, "message": "", "id": "q-1"}, fed.clock.now)
+    fed.clock.now += 1
+    command = [sys.executable, "-c", WORKER, str(tmp_path / "waits"), "q-1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout and worker.stdin
+        worker.stdout.readline()
+        prober.look()
+        reason = "the database (writing rows, shop.out) for 0 s: no three replicas"
+        assert waits_for(fed) == reason
+        fed.clock.now += 2
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+        assert worker.wait(PATIENCE) == 0
+        prober.look()
+        assert waits_for(fed) == ""
+
+
+def test_the_reason_of_a_batch_that_waits_in_this_process_is_in_the_status(listening: str) -> None:
+    fed = reading(listening)
+    prober = Prober(fed.meters)
+    fed.looks(active=True, available=True)
+    fed.clock.now += 1
+    logging.getLogger("penstock.waits").setLevel(logging.INFO)
+    with prober.started(), worker_waits.of_query(fed.query.id or ""):
+        Wait("the offsets", 60.0, since=time.monotonic() - 5).failed("no answer")
+        until(lambda: waits_for(fed) == "the offsets for 0 s: no answer", "reason of the wait")
 
 
 def test_the_memory_of_the_jvm_is_measured_until_its_end() -> None:

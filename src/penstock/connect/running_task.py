@@ -25,7 +25,6 @@ from penstock.query import Query
 from penstock.run.life_signs import Observer, Observers
 from penstock.run.pipeline import default_target
 from penstock.run.supervise import PipelineRun, Stop
-from penstock.waits import span
 from penstock.watch.meters import Meters
 from penstock.watch.probe import heard
 
@@ -121,9 +120,8 @@ class RunningTask(Observers):
         """What is in the way of its queries, as its meter knows."""
         with self._meters.lock:
             now, meter = self._meters.clock(), self._meter
-            if meter.waits_for:
-                return f"{meter.waits_for} for {span(now - meter.since)}"
-            return next((text for one in meter.queries.values() if (text := one.waits_for(now))), "")
+            found = (meter.waiting(now), *(one.waits_for(now) for one in meter.queries.values()))
+        return self._hide(next(filter(None, found), ""))
 
     def _supervise(self) -> None:
         try:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from penstock import log_lines
-from penstock.local import fork_client
+from penstock.local import fork_client, worker_waits
 from penstock.local.fork_client import SERVER, TAKEN
 from penstock.paths import write_program
 
@@ -58,6 +58,8 @@ TALKATIVE = "pyspark.sql.streaming.transform_with_state_driver_worker"
 """It prints each of its steps, which Spark passes on to the program's standard error."""
 IDLE = 10.0
 PREFIX = "penstock-fork-"
+WAITS = "waits"
+"""The socket for what the processes wait for."""
 STARTING = 60.0
 """Seconds in which a new server surely listens."""
 
@@ -116,6 +118,7 @@ def _started(idle: float) -> subprocess.Popen[bytes]:
         listener.bind(str(path))
         # Clients wait until the server has loaded the libraries.
         listener.listen(128)
+        worker_waits.listen(path.with_name(WAITS))
         os.environ[SERVER] = str(path)
         return subprocess.Popen(
             [sys.executable, "-m", __name__, str(listener.fileno()), str(path), str(idle)],
@@ -134,6 +137,7 @@ def end() -> None:
     if _server is not None:
         _server.communicate()
         _server = None
+        worker_waits.close()
 
 
 @dataclass(frozen=True)
@@ -329,6 +333,7 @@ def main() -> None:
         with suppress(ImportError):
             import_module(name)
     log_lines.begin()
+    worker_waits.send_to(Path(sys.argv[2]).with_name(WAITS))
     # What is loaded stays: without this, each copy's garbage collector would write to all of it, and copy it.
     gc.collect()
     gc.freeze()

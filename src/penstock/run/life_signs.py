@@ -47,7 +47,7 @@ class Observer:
         """
 
     def looked(self, name: str, status: Mapping[str, Any]) -> None:
-        """What a query does now, about once a second: Spark's message, isDataAvailable and isTriggerActive."""
+        """What a query does now, about once a second: its id, and Spark's message, isDataAvailable, isTriggerActive."""
 
     def query_failed(self, name: str, text: str) -> None:
         """A query has failed; `fault` comes when the batches of the others have ended, which may take a while."""

@@ -308,7 +308,7 @@ class Watched:
             return None
         self._looked = now
         found: dict[str, Any] = json.loads(self.query._jsq.status().json())
-        return found
+        return found | {"id": str(self.query.id)}
 
 
 def is_batch(progress: Mapping[str, Any]) -> bool:

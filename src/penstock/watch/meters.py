@@ -22,6 +22,7 @@ from penstock.checkpoint.identity import OUR_KAFKA, SPARKS_KAFKA, source_of, str
 from penstock.kafka.broker_check import SERVERS, security_of
 from penstock.plans import analyzed, each
 from penstock.run.life_signs import Observer
+from penstock.waits import waiting
 from penstock.watch.graph import Graph, Node, graph_of, sink_nodes, source_nodes
 from penstock.watch.query_meter import NEXT_START, STOPPED, WAITING, QueryMeter, SinkMeter, SourceMeter, distinct
 from penstock.wire.admin import Admin
@@ -59,8 +60,8 @@ class PipelineMeter(Observer):
         self._of, self.name = of, name
         self.every, self.interval, self.target = "", 0.0, TARGET
         self.queries: dict[str, QueryMeter] = {}
-        self.waits_for, self.since = "", 0.0
-        """What the pipeline waits for while it makes its queries, and since when."""
+        self.waits_for, self.since, self.reason = "", 0.0, ""
+        """What the pipeline waits for while it makes its queries, since when, and why."""
         self.stops = self.failed = False
 
     def begins(self, name: str, query: Query, checkpoint: Location) -> None:
@@ -113,16 +114,20 @@ class PipelineMeter(Observer):
         with self._changes() as now:
             self._of.errors.append(Problem(now, query or self.name, what, f"pipeline {self.name}", step, trace))
             self.failed = pause is None
-            self.waits_for, self.since = "" if self.failed else NEXT_START, now
+            self.waits_for, self.since, self.reason = "" if self.failed else NEXT_START, now, ""
             for one in self.queries.values():
                 one.fault(now, final=self.failed)
                 if one.name == query or not query:
                     one.problem, one.next = what, step
 
-    def waits(self, what: str, since: float) -> None:
+    def waits(self, what: str, since: float, why: str = "") -> None:
         """The pipeline waits for this while it makes its queries; "" if it does not wait any more."""
         with self._changes():
-            self.waits_for, self.since = what, since
+            self.waits_for, self.since, self.reason = what, since, why
+
+    def waiting(self, now: float) -> str:
+        """The same in words, with the time; the caller holds the lock."""
+        return waiting(self.waits_for, now - self.since, self.reason) if self.waits_for else ""
 
     def stopping(self) -> None:
         with self._changes():

@@ -1,9 +1,10 @@
 """Finds out what queries wait for, and how much memory Spark's JVM uses: a thread that looks twice a second.
 
-Readers and writers wait patiently in processes of Spark's, which cannot say so. While a batch, or a search for one,
+Readers and writers wait patiently in processes of Spark's. While a batch, or a search for one,
 takes STUCK seconds and more, the addresses of the query's sources, lookups and sinks are probed, by a connection that
 is closed at once. A server that was killed refuses it. One that hangs takes it: then only a source that has not
-answered for SILENT seconds is told. Idle queries are not probed.
+answered for SILENT seconds is told. Idle queries are not probed. Why they wait, and for what else, is in the lines that
+they log (`worker_waits`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from weakref import WeakKeyDictionary
 
+from penstock.local import worker_waits
 from penstock.watch.meters import Meters, PipelineMeter
 from penstock.watch.query_meter import RUNNING, STARTING, WAITING, QueryMeter, SinkMeter, SourceMeter
 
@@ -45,6 +48,7 @@ class Prober:
         self._memory: Memory | None = None
         self._probed: WeakKeyDictionary[QueryMeter, float] = WeakKeyDictionary()
         """When a query was probed last; without those that are forgotten."""
+        self._waiting, self._heard = worker_waits.Waiting(), deque[worker_waits.Line]()
 
     def measures(self, memory: Memory | None) -> None:
         """Measure the JVM's memory by this; None to measure it no more."""
@@ -57,7 +61,8 @@ class Prober:
         thread = threading.Thread(target=self._run, name="probe", daemon=True)
         thread.start()
         try:
-            yield
+            with worker_waits.heard(self._heard.append):
+                yield
         finally:
             self._ended.set()
             thread.join(PERIOD)
@@ -74,6 +79,8 @@ class Prober:
 
     def look(self) -> None:
         """Look at all queries once."""
+        for line in (*worker_waits.received(), *self._from_here()):
+            self._waiting.take(line)
         with self._meters.lock:
             now = self._meters.clock()
             stuck = [one for one in self._meters.queries() if _is_stuck(one, now) and self._is_due(one, now)]
@@ -84,11 +91,20 @@ class Prober:
             now = self._meters.clock()
             for query in self._meters.queries():
                 if query in wanted and _is_stuck(query, now):
-                    query.waits(_blocked(query, wanted[query], down, now), now)
-                elif query.blocked and not _is_stuck(query, now):
-                    query.waits("", now)
+                    said = self._waiting.of(query.id)
+                    found = _blocked(query, wanted[query], down, now) or (said.what if said else "")
+                    query.waits(found, now, said.why if said else "")
+                elif not _is_stuck(query, now):
+                    self._waiting.forget(query.id)
+                    if query.blocked:
+                        query.waits("", now)
                 if query.state == WAITING:
                     query.note_wait(now)
+
+    def _from_here(self) -> Iterator[worker_waits.Line]:
+        """What queries have waited for in this process."""
+        while self._heard:
+            yield self._heard.popleft()
 
     def _is_due(self, query: QueryMeter, now: float) -> bool:
         early = now - (query.active_since or query.since) < EARLY
@@ -186,6 +202,6 @@ class _WaitLines(logging.Handler):
             return
         said = vars(record)
         if said.get("event") == "waiting":
-            self._meter.waits(said["what"], time.time() - said["waited_seconds"])
+            self._meter.waits(said["what"], time.time() - said["waited_seconds"], said["why"])
         elif said.get("event") == "waited":
             self._meter.waits("", time.time())

@@ -16,7 +16,7 @@ from typing import Any
 from penstock import delays
 from penstock.delays import BOUNDS, SinkCounts
 from penstock.real_time import REAL_TIME
-from penstock.waits import span
+from penstock.waits import waiting
 from penstock.watch.graph import AGGREGATE, JOIN, NATIVE, PROCESSOR, Graph
 from penstock.watch.program import iso
 from penstock.watch.source_lag import SourceLag, seconds_kept
@@ -143,6 +143,8 @@ class QueryMeter:
         """What a query that starts again waits for."""
         self.blocked, self.blocked_since = "", 0.0
         """What a query that makes no progress waits for, as `penstock.watch.probe` finds out."""
+        self.reason = ""
+        """Why that is not there, if it is known."""
         self.problem = self.next = ""
         self.id: str | None = None
         self.batch: int | None = None
@@ -221,8 +223,9 @@ class QueryMeter:
         if self.id is not None:
             self._count_sinks(self.id, now)
 
-    def waits(self, what: str, now: float) -> None:
+    def waits(self, what: str, now: float, why: str = "") -> None:
         """The query makes no progress because of this; "" if nothing is known to be in its way."""
+        self.reason = why
         if bool(what) != bool(self.blocked):
             self.blocked_since = now
         self.blocked = what
@@ -252,6 +255,8 @@ class QueryMeter:
 
     def looked(self, status: Mapping[str, Any], now: float) -> None:
         """Spark's status of the query, about once a second."""
+        # Of a first batch there is no progress that has it.
+        self.id = status.get("id", self.id)
         active, available = status["isTriggerActive"], status["isDataAvailable"]
         self.active_since = (self.active_since or now) if active else None
         searches = active and not available
@@ -286,8 +291,9 @@ class QueryMeter:
         """What the query waits for, and for how long; "" if it does not wait."""
         if self.state != WAITING:
             return ""
-        since = self.blocked_since if self.blocked else self.since
-        return f"{self.blocked or self.pause} for {span(now - since)}"
+        if not self.blocked:
+            return waiting(self.pause, now - self.since)
+        return waiting(self.blocked, now - self.blocked_since, self.reason)
 
     def lag(self, now: float) -> tuple[int | None, float | None]:
         """The records of all sources, and the largest lag in seconds; None where it is not known."""

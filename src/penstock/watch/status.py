@@ -8,7 +8,6 @@ from itertools import accumulate
 from typing import Any
 
 from penstock.delays import BOUNDS
-from penstock.waits import span
 from penstock.watch.graph import Place, ids_apart
 from penstock.watch.meters import Meters, Problem
 from penstock.watch.program import Program, head, iso
@@ -58,7 +57,7 @@ def overall(meters: Meters, now: float) -> tuple[str, str]:
     """The state of all pipelines together, the worst first, and what they wait for; the caller holds the lock."""
     queries = meters.queries()
     waits = [text for one in queries if (text := one.waits_for(now))]
-    waits += [f"{one.waits_for} for {span(now - one.since)}" for one in meters.pipelines.values() if one.waits_for]
+    waits += [text for pipeline in meters.pipelines.values() if (text := pipeline.waiting(now))]
     if meters.pipelines and all(one.stops for one in meters.pipelines.values()):
         return STOPPING, ""
     states = {one.state for one in queries} or {STARTING}
