@@ -31,7 +31,7 @@ from penstock.segment.member_tables.delivery_server import Deliveries, app as de
 from penstock.serve import listener, rest_server
 from penstock.serve.rest_server import RestServer, bind
 from penstock.state.serve import app as state_app
-from penstock.watch import served_app
+from penstock.watch import metrics_server, served_app
 from penstock.watch.metrics_server import Answer, Place, as_json, pages, served
 from penstock.watch.program import Program
 from penstock.watch.served_app import observed
@@ -271,20 +271,37 @@ def is_answered(caller: socket.socket) -> bool:
     return False
 
 
-def test_ready_is_answered_though_its_check_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def ready_app(unready: Callable[[], list[str]]) -> Iterator[str]:
+    with rest(observed(Starlette(), Program("state", "state"), unready)) as url:
+        yield url
+
+
+@contextmanager
+def ready_page(unready: Callable[[], list[str]]) -> Iterator[str]:
+    with served(Place("127.0.0.1", 0), pages([], dict, unready)) as url:
+        yield url
+
+
+@pytest.mark.parametrize("server", [ready_app, ready_page])
+def test_ready_is_answered_though_its_check_hangs(
+    server: Callable[[Callable[[], list[str]]], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(served_app, "READY", 0.1)
+    monkeypatch.setattr(metrics_server, "LATE", 0.1)
     go = threading.Event()
 
     def unready() -> list[str]:
         assert go.wait(PATIENCE)
         return []
 
-    with rest(observed(Starlette(), Program("state", "state"), unready)) as url:
+    with server(unready) as url:
         try:
             with crowd(url, 20, get("/ready")) as callers:
                 found = [answer(one) for one in callers]
             assert {status for status, _ in found} == {503}
-            assert b"the check has not ended" in found[0][1]
+            assert b"within 0 s" in found[0][1]
+            until(lambda: asked(url, get("/health"))[0] == 200, "health")
         finally:
             go.set()
         until(lambda: asked(url, get("/ready"))[0] == 200, "an answer of a new check")

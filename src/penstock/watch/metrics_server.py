@@ -33,6 +33,10 @@ log = logging.getLogger(__name__)
 HEAD_BYTES = 16 << 10
 PAGES = 8
 """Pages that are made at a time; further requests wait."""
+LATE = 10.0
+"""Seconds after which a monitor is told that its page is not made."""
+QUEUE = 400
+"""Requests that wait for a thread, after which those are forgotten whose callers have gone."""
 GRACE = 1.0
 """Seconds in which requests are answered at the end."""
 BACKLOG = 1024
@@ -166,11 +170,13 @@ class _Turns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
         self._loop, self._most, self._running = loop, most, 0
-        self._waiting: deque[tuple[Page, Callable[[Answer], None]]] = deque()
+        self._waiting: deque[tuple[Page, _Caller]] = deque()
 
-    def run(self, page: Page, send: Callable[[Answer], None]) -> None:
-        """Call `send` with the page when it is made; both are called in the event loop."""
-        self._waiting.append((page, send))
+    def run(self, page: Page, caller: _Caller) -> None:
+        """Send the page to the caller when it is made; called in the event loop."""
+        if len(self._waiting) >= QUEUE:
+            self._waiting = deque(one for one in self._waiting if not one[1].transport.is_closing())
+        self._waiting.append((page, caller))
         self._begin()
 
     def _begin(self) -> None:
@@ -178,14 +184,14 @@ class _Turns:
             self._running += 1
             threading.Thread(target=self._make, args=self._waiting.popleft(), daemon=True).start()
 
-    def _make(self, page: Page, send: Callable[[Answer], None]) -> None:
+    def _make(self, page: Page, caller: _Caller) -> None:
         answer = page()
         with suppress(RuntimeError):  # the server has ended
-            self._loop.call_soon_threadsafe(self._made, send, answer)
+            self._loop.call_soon_threadsafe(self._made, caller, answer)
 
-    def _made(self, send: Callable[[Answer], None], answer: Answer) -> None:
+    def _made(self, caller: _Caller, answer: Answer) -> None:
         self._running -= 1
-        send(answer)
+        caller.send(answer)
         self._begin()
 
 
@@ -237,11 +243,13 @@ class _Server:
         asked = self._asked(head)
         if isinstance(asked, Answer):
             caller.send(asked)
-        elif caller.spare and asked not in MONITORED:
-            refused = _refused(HTTPStatus.SERVICE_UNAVAILABLE, "all connections wait for their answers", "ask later")
-            caller.send(Answer(refused.body, JSON, refused.status, (("retry-after", "1"),)))
+        elif asked in MONITORED:
+            self._loop.call_later(LATE, caller.send, _unavailable(f"{asked} is not made within {LATE:.0f} s"))
+            self._own_turns[asked].run(partial(self._page, asked), caller)
+        elif caller.spare:
+            caller.send(_unavailable("all connections wait for their answers"))
         else:
-            self._own_turns.get(asked, self._turns).run(partial(self._page, asked), caller.send)
+            self._turns.run(partial(self._page, asked), caller)
 
     def _page(self, path: str) -> Answer:
         try:
@@ -286,6 +294,11 @@ BY_ADDRESS = "use localhost, this machine's name, or an IP address"
 
 def _refused(status: int, what: str, next: str = "") -> Answer:
     return as_json({"error": what, "where": "metrics server", "next": next}, status)
+
+
+def _unavailable(what: str) -> Answer:
+    refused = _refused(HTTPStatus.SERVICE_UNAVAILABLE, what, "ask again later")
+    return Answer(refused.body, JSON, refused.status, (("retry-after", "1"),))
 
 
 def _message(answer: Answer) -> bytes:
