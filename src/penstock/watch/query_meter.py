@@ -16,7 +16,7 @@ from typing import Any
 from penstock import delays
 from penstock.delays import BOUNDS, SinkCounts
 from penstock.real_time import REAL_TIME
-from penstock.waits import waiting
+from penstock.waits import span, waiting
 from penstock.watch.graph import AGGREGATE, JOIN, NATIVE, PROCESSOR, Graph
 from penstock.watch.program import iso
 from penstock.watch.source_lag import SourceLag, seconds_kept
