@@ -16,7 +16,7 @@ import pytest
 import requests
 from cassandra import InvalidRequest
 from cassandra.cluster import NoHostAvailable
-from cassandra.util import Duration
+from cassandra.util import Duration, Time
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -574,9 +574,11 @@ def test_avro_records_make_tables_and_add_columns(
 MONEY = 'syntax = "proto3"; package shop; message Money { int64 units = 1; int32 nanos = 2; }'
 ORDER = """syntax = "proto3"; package shop;
 import "money.proto"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+import "google/type/timeofday.proto";
 message Order {
   int64 id = 1; google.protobuf.StringValue note = 2; google.protobuf.Timestamp at = 3; repeated string tags = 4;
   Money price = 5; oneof paid { string card = 6; bool cash = 7; } State state = 8; enum State { NEW = 0; SENT = 1; }
+  google.type.TimeOfDay opens = 9; google.protobuf.Timestamp seen = 10;
 }
 """
 
@@ -588,7 +590,7 @@ def test_protobuf_records_of_confluents_serializer_become_rows(
     cql.execute(f"CREATE TYPE {keyspace}.money (units bigint, nanos int)")
     cql.execute(
         f"CREATE TABLE {keyspace}.{table} (id bigint PRIMARY KEY, note text, at timestamp, tags list<text>, "
-        "price frozen<money>, card text, cash boolean, state text)"
+        "price frozen<money>, card text, cash boolean, state text, opens time, seen text)"
     )
     key, order = (
         message_class('syntax = "proto3"; message Key { int64 id = 1; }'),
@@ -598,6 +600,8 @@ def test_protobuf_records_of_confluents_serializer_become_rows(
     first = order(id=1, tags=["a", "b"], card="4711", state=1)
     first.note.value, first.price.units, first.price.nanos = "fragile", 5, -1
     first.at.FromDatetime(at)
+    first.opens.hours, first.opens.nanos = 9, 999_999_999
+    first.seen.seconds, first.seen.nanos = int(at.timestamp()), 123_456_789
     producer = Producer({"bootstrap.servers": services.kafka})
     with SchemaRegistryClient({"url": registry}) as client:
         for row in (first, order(id=2, cash=True)):
@@ -611,13 +615,14 @@ def test_protobuf_records_of_confluents_serializer_become_rows(
     url = {f"{side}.converter.schema.registry.url": registry for side in ("key", "value")}
     flat = {"value.converter.flatten.unions": "true"}
     connect.create_connector({"name": named, "config": config | protobuf | url | flat})
-    columns = "id, note, at, tags, price, card, cash, state"
+    columns = "id, note, at, tags, price, card, cash, state, opens, seen"
+    opens, seen = Time(9 * 3600 * 10**9 + 999_999_999), "2026-01-31T12:00:00.123456789Z"
     until(
         lambda: (
             sorted(cql.execute(f"SELECT {columns} FROM {keyspace}.{table}"))
             == [
-                (1, "fragile", at.replace(tzinfo=None), ["a", "b"], (5, -1), "4711", None, "SENT"),
-                (2, None, None, None, None, None, True, "NEW"),
+                (1, "fragile", at.replace(tzinfo=None), ["a", "b"], (5, -1), "4711", None, "SENT", opens, seen),
+                (2, None, None, None, None, None, True, "NEW", None, None),
             ]
         ),
         "rows",
