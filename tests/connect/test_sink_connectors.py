@@ -173,6 +173,38 @@ def test_records_become_rows_of_a_table_that_is_made_and_tombstones_delete_them(
     until(lambda: positions(connect, named) == 6, "positions")
 
 
+def test_a_field_of_the_key_is_for_the_same_column_of_inserts_and_deletes(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
+) -> None:
+    keyspace, table, letters = config["scylladb.keyspace"], topic.replace("-", "_"), f"{topic}-dead"
+    cql.execute(f"CREATE TABLE {keyspace}.{table} (id int PRIMARY KEY, name text)")
+    cql.execute(f"INSERT INTO {keyspace}.{table} (id, name) VALUES (9, 'there before') USING TIMESTAMP 1")
+    producer = Producer({"bootstrap.servers": services.kafka})
+
+    def send(key: dict[str, int], value: dict[str, str] | None) -> None:
+        producer.produce(topic, value and json.dumps(value), key=json.dumps(key), partition=0)
+        producer.flush()
+
+    more = {
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+    }
+    for id in (1, 2):
+        send({"ID": id}, {"NAME": f"name {id}"})
+    connect.create_connector({"name": named, "config": config | more})
+    until(lambda: rows(cql, keyspace, topic) == {1: "name 1", 2: "name 2", 9: "there before"}, "rows")
+    send({"ID": 1}, None)
+    # Of two fields whose names differ from the column's by case, neither is it: no row is written, and none deleted.
+    for value in (None, {"name": "changed"}):
+        send({"ID": 9, "Id": 8}, value)
+    send({"id": 3}, {"name": "last"})
+    until(lambda: rows(cql, keyspace, topic) == {2: "name 2", 3: "last", 9: "there before"}, "rows after the deletes")
+    until(lambda: len(list(messages(services.kafka, letters, 1))) == 2, "dead letters of both")
+
+
 def test_a_bad_record_ends_the_task_and_says_which_or_becomes_a_dead_letter(
     connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, send: Send, topic: str
 ) -> None:

@@ -587,9 +587,12 @@ def _fields(schema: Schema | None) -> Mapping[str, Schema]:
 
 
 def _names(table: CqlTable, values: Mapping[str, Any]) -> dict[str, str]:
-    """The column of each field that has one: of its name, or else the only one whose name differs only by case."""
+    """The column of each field that has one: of its name, or else the only one whose name differs only by case.
+
+    Raises BadRecord for two fields of one column.
+    """
     known = {column.name for column in table.columns}
-    found = {}
+    found: dict[str, str] = {}
     for name in values:
         if name in known:
             found[name] = name
@@ -599,6 +602,9 @@ def _names(table: CqlTable, values: Mapping[str, Any]) -> dict[str, str]:
         alike = [one for one in known if one.lower() == name.lower() and one not in values]
         if len(alike) == 1:
             found[name] = alike[0]
+    if len(set(found.values())) < len(found):
+        twice = [name for name, column in found.items() if list(found.values()).count(column) > 1]
+        raise BadRecord(f"its fields {', '.join(twice)} are for one column of {table.full_name}, {found[twice[0]]}")
     return found
 
 
