@@ -148,10 +148,14 @@ class Requests:
 
 
 def condition(table: CqlTable, filter: str) -> str:
-    """The condition of a SELECT of a token range, with the filter if there is one."""
+    """The condition of a SELECT of a token range, with the filter if there is one.
+
+    The filter stands before the range, so that it is one condition for the database, too: a LIMIT at its end would
+    leave rows out.
+    """
     key = token_of_key(table)
     found = f"{key} > ? AND {key} <= ?"
-    return f"{found} AND {filter} ALLOW FILTERING" if filter else found
+    return f"{filter} AND {found} ALLOW FILTERING" if filter else found
 
 
 def filter_problem(session: Any, table: CqlTable, filter: str) -> str | None:

@@ -15,6 +15,7 @@ from penstock.cdc.ad_hoc import EXECUTE, PAUSE, RESUME, STOP
 from penstock.connect.bounded_regex import Overrun
 from penstock.connect.record_transforms import java_regex
 from penstock.connect.transforms.topic_routing import regex_problem
+from penstock.database.cql_tokens import part_problem
 from penstock.errors import PenstockError
 
 LOG = "log"
@@ -165,9 +166,7 @@ def _filters(data: Mapping[str, Any], tables: Sequence[str], refused: FilterChec
 def _filter_problem(table: str, text: str, refused: FilterCheck) -> str | None:
     if len(text) > LONGEST_FILTER:
         return f"it has more than {LONGEST_FILTER} characters"
-    if re.search(r"--|//|/\*|;", text):
-        return "it has a comment, or a semicolon"
-    return refused(table, text)
+    return part_problem(text) or refused(table, text)
 
 
 def _conditions(data: Mapping[str, Any], tables: Sequence[str], where: str) -> list[tuple[list[str], str]]:

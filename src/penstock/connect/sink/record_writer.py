@@ -30,6 +30,7 @@ from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import connection
+from penstock.database.cql_tokens import without_quoted
 from penstock.database.requests import (
     ListTime,
     RefusedValue,
@@ -512,8 +513,6 @@ class RouteWrites:
         return part.refused()
 
 
-_WORDS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$\$.*?\$\$""", re.DOTALL)
-"""Constants and names in quotes."""
 _NOT_REPEATABLE = re.compile(r"\bIF\b|\b(?:now|uuid|current\w+)\s*\(", re.IGNORECASE)
 _ARITHMETIC = re.compile(r"[+-]\s*:?(\w*)")
 
@@ -523,7 +522,7 @@ def is_repeatable(query: str, markers: Mapping[str, CqlType]) -> bool:
 
     Counters and lists grow each time, sets and maps do not; conditions and the current time may have changed.
     """
-    text = _WORDS.sub(" ", query)
+    text = without_quoted(query)
     added = [markers.get(name) for name in _ARITHMETIC.findall(text)]
     return not _NOT_REPEATABLE.search(text) and all(kind and kind.name in ("set", "map") for kind in added)
 
