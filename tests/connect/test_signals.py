@@ -164,9 +164,9 @@ def test_the_rest_api_asks_for_a_snapshot_while_the_log_goes_on(
     topic = f"{config['topic.prefix']}.{table}"
     begin(connect, named, config, table, other)
     wrong = send(connect, named, "execute-snapshot", **{"data-collections": ["ks.none"]})
-    assert (wrong.status_code, "the connector reads no table ks.none" in wrong.json()["message"]) == (400, True)
+    assert (wrong.status_code, "the connector reads no table 'ks.none'" in wrong.json()["message"]) == (400, True)
     wrong = send(connect, named, "execute-snapshot", **{"data-collections": [table], "additional-condition": "w = 1"})
-    assert (wrong.status_code, "the filter w = 1 of" in wrong.json()["message"]) == (400, True)
+    assert (wrong.status_code, "the filter 'w = 1' of" in wrong.json()["message"]) == (400, True)
     with writer(cql, table):
         asked = send(connect, named, "execute-snapshot", **{"data-collections": [table], "type": "INCREMENTAL"})
         assert (asked.status_code, asked.json()) == (202, {"id": f"execute-snapshot {named}"})
@@ -183,22 +183,25 @@ def test_the_rest_api_asks_for_a_snapshot_while_the_log_goes_on(
 @pytest.mark.parametrize(
     ("about", "said"),
     [
-        ({"type": "explode"}, "a signal has the unknown type 'explode'.*id 1.*use one of execute-snapshot, stop"),
+        ({"type": "explode"}, "a signal has the unknown type 'explode'.*id '1'.*use one of execute-snapshot, stop"),
         ({"type": "execute-snapshot"}, "data-collections is not a list of tables or patterns"),
         ({"type": "execute-snapshot", "data": "{"}, "a signal is not JSON"),
         ({"type": "execute-snapshot", "data": [1]}, "the data of a signal is not an object"),
-        (snapshot("(a+)+x"), r"\(a\+\)\+x is neither a table .*it repeats a group"),
+        (snapshot("(a+)+x"), r"'\(a\+\)\+x' is neither a table .*it repeats a group"),
         (snapshot("ks.a", type="blocking"), "snapshots of the type 'blocking' are not possible.*incremental"),
         (snapshot("ks.a", **{"surrogate-key": "v"}), "not by a surrogate-key"),
         (snapshot("ks.a", **{"additional-conditions": [{"filter": "v = 1"}]}), "is not a list of objects with"),
-        (snapshot("ks.a", **{"additional-condition": "v = 1; x"}), "the filter v = 1; x of ks.a cannot be used.*semic"),
+        (
+            snapshot("ks.a", **{"additional-condition": "v = 1; x"}),
+            "the filter 'v = 1; x' of ks.a cannot be used.*semic",
+        ),
         (snapshot("ks.a", **{"additional-condition": "v = 'a' --"}), r"has a comment \(-- outside a text constant\)"),
         (snapshot("ks.a", **{"additional-condition": "v = 'a''"}), "a text constant that begins with ' at character 5"),
         (
             snapshot("ks.a", **{"additional-condition": 'v = "a'}),
             'a name that begins with " at character 5 does not end',
         ),
-        (snapshot("ks.a", **{"additional-condition": "w = 1"}), "the filter w = 1 of ks.a cannot .*: no column w"),
+        (snapshot("ks.a", **{"additional-condition": "w = 1"}), "the filter 'w = 1' of ks.a cannot .*: no column w"),
         ({"type": "log", "data": {"message": "x" * 20_000}}, "a signal has 20.* bytes, and at most 16384 are read"),
     ],
 )
@@ -265,7 +268,9 @@ def test_snapshots_wait_for_each_other_and_stop(caplog: pytest.LogCaptureFixture
     numbers = count(1)
 
     def taken(one: AdHoc, type: str, *tables: str) -> AdHoc:
-        return one.taken({"number": next(numbers), "id": "x", "type": type, "tables": dict.fromkeys(tables, "")}, "a")
+        return one.taken(
+            {"number": next(numbers), "id": "x\ny", "type": type, "tables": dict.fromkeys(tables, "")}, "a"
+        )
 
     # Only a snapshot that runs can pause.
     one = taken(taken(AdHoc(), "pause-snapshot", "a"), "execute-snapshot", "a", "b")
@@ -276,7 +281,7 @@ def test_snapshots_wait_for_each_other_and_stop(caplog: pytest.LogCaptureFixture
     assert (len(one.queue), one.token, one.chunk and one.chunk.after) == (1, FIRST_TOKEN, 5)
     for _ in range(20):
         one = taken(one, "execute-snapshot", "a")
-    assert len(one.queue) == 10 and "snapshots of this table wait already" in caplog.text
+    assert len(one.queue) == 10 and r"signal 'x\ny': 10 snapshots of this table wait" in caplog.text
     assert taken(one, "stop-snapshot", "b").queue == one.queue
     one = taken(one, "stop-snapshot", "a")
     assert one.offset() == {"ad_hoc": {"signal": one.seen}}
@@ -304,7 +309,11 @@ def test_a_topic_and_a_table_ask_for_snapshots_once(
 
     cql.execute(row, ("from before", json.dumps(data(4))))
     sent = Producer({"bootstrap.servers": services.kafka})
-    asked = {"id": "k", "type": "execute-snapshot", "data": data(3)}
+    asked = {"id": "k\nforged line", "type": "execute-snapshot", "data": data(3)}
+    wrong = {"id": "w\nforged line", "type": "execute-snapshot", "data": {"data-collections": ["a\nforged line"]}}
+    told = {"id": "l\nforged line", "type": "log", "data": {"message": "m\nforged line"}}
+    for one in (wrong, told):
+        sent.produce(f"{prefix}-signal", json.dumps(one), prefix, partition=0)
     for key, value in ((prefix, "nonsense"), ("other", json.dumps(asked)), (prefix, json.dumps(asked))):
         sent.produce(f"{prefix}-signal", value, key, partition=0)
     assert sent.flush(PATIENCE) == 0
@@ -316,6 +325,9 @@ def test_a_topic_and_a_table_ask_for_snapshots_once(
     connect.restart_connector(named, include_tasks=True)
     cql.execute(row, ("now", json.dumps(data(4))))
     until(lambda: snapshot_ids(services, topic) == [3, 4], "row that the table asked for")
+    until(lambda: r"for signal 'k\nforged line' has ended" in caplog.text, "end in the log")
+    assert r"signal 'l\nforged line': 'm\nforged line'" in caplog.text and r"no table 'a\nforged line'" in caplog.text
+    assert [said for said in caplog.messages if "\nforged" in said] == []
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from penstock.connect.record_transforms import java_regex
 from penstock.connect.transforms.topic_routing import regex_problem
 from penstock.database.cql_tokens import part_problem
 from penstock.errors import PenstockError
+from penstock.log_lines import quoted
 
 LOG = "log"
 TYPES = (EXECUTE, STOP, PAUSE, RESUME, LOG)
@@ -70,7 +71,7 @@ def signal_of(about: Mapping[str, Any], tables: Sequence[str], refused: FilterCh
     Raises BadSignal.
     """
     id, type, data = str(about.get("id") or "")[:LONGEST_ID], about.get("type"), about.get("data") or {}
-    where = f"{where}, id {id}" if id else where
+    where = f"{where}, id {quoted(id)}" if id else where
     if type not in TYPES:
         raise BadSignal(
             f"a signal has the unknown type {str(type)[:100]!r}", where=where, next=f"use one of {', '.join(TYPES)}"
@@ -115,7 +116,7 @@ def _chosen(names: Iterable[str], tables: Sequence[str], where: str) -> list[str
         selected = _selected(name, tables, where)
         if not selected:
             raise BadSignal(
-                f"the connector reads no table {name[:LONGEST_PATTERN]}",
+                f"the connector reads no table {quoted(name)}",
                 where=where,
                 next=f"it reads {', '.join(tables[:20])}: use one of them, or add the table to scylla.table.names",
             )
@@ -127,9 +128,9 @@ def _selected(name: str, tables: Sequence[str], where: str) -> list[str]:
     """The table of this name, or those that the Java pattern matches."""
     if name in tables:
         return [name]
-    if problem := _too_much(name) or regex_problem(name):
+    if problem := _pattern_problem(name):
         raise BadSignal(
-            f"{name[:LONGEST_PATTERN]} is neither a table of the connector nor a regular expression of Java: {problem}",
+            f"{quoted(name)} is neither a table of the connector nor a regular expression of Java: {problem}",
             where=where,
             next="correct it, or name the tables",
         )
@@ -137,6 +138,13 @@ def _selected(name: str, tables: Sequence[str], where: str) -> list[str]:
         return java_regex.fitting(name, tables)
     except Overrun as error:
         raise BadSignal(str(error), where=where, next="name the tables, or write a simpler expression") from None
+
+
+def _pattern_problem(pattern: str) -> str | None:
+    if too_much := _too_much(pattern):
+        return too_much
+    invalid = regex_problem(pattern)
+    return invalid and quoted(invalid)
 
 
 def _too_much(pattern: str) -> str | None:
@@ -155,7 +163,7 @@ def _filters(data: Mapping[str, Any], tables: Sequence[str], refused: FilterChec
         for table in names:
             if problem := _filter_problem(table, text, refused):
                 raise BadSignal(
-                    f"the filter {text[:LONGEST_FILTER]} of {table} cannot be used: {problem}",
+                    f"the filter {quoted(text)} of {table} cannot be used: {problem}",
                     where=where,
                     next="write it as the condition of a SELECT in CQL, such as status = 'open'",
                 )
