@@ -96,7 +96,6 @@ ALLOWED = {
     "state/store_rows.py": SPARKS,
     "state/stores.py": SPARKS,
     "state/unsafe_rows.py": SPARKS,
-    "watch/console/console_routes.py": "requests of the page",
     "watch/console/http_fetch.py": "numbers of other programs about themselves",
     "watch/console/run_polling.py": "numbers of other programs about themselves",
     "watch/console/worker_program.py": OWN,

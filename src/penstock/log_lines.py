@@ -36,10 +36,10 @@ def begin() -> Terminal:
     return lines
 
 
-def quoted(text: object) -> str:
+def quoted(text: object, most: int = LONGEST_QUOTED) -> str:
     """A text that somebody else wrote, for a line of the log: cut, and in quotes, so that it stays within one line."""
     whole = str(text)
-    return repr(whole) if len(whole) <= LONGEST_QUOTED else f"{whole[:LONGEST_QUOTED]!r}..."
+    return repr(whole) if len(whole) <= most else f"{whole[:most]!r}..."
 
 
 def is_json() -> bool:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from file_sinks import file_sink
 from hypothesis import given, strategies as st
 from keyspaces import new_keyspace
 from postgres_server import execute, query
@@ -32,14 +33,7 @@ from penstock.connect.sink.sink_writer import decoded, transformed
 from penstock.database.requests import RequestLimits
 from penstock.local.services import Services
 
-BASE = {
-    "name": "x",
-    "topics": "t",
-    "connector.class": "FileStreamSink",
-    "file": "/tmp/x",
-    "key.converter": "StringConverter",
-    "value.converter": CLASS,
-}
+BASE = file_sink(value_converter=CLASS)
 
 
 def configured(more: dict[str, str]) -> Checked:

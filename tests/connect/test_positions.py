@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from file_sinks import file_sink
 from hypothesis import given, strategies as st
 
 from penstock.connect import keystores, topics, worker_settings
@@ -179,15 +180,7 @@ def test_a_wrong_group_is_blamed_at_its_property(changes: dict[str, str], name: 
 
 
 def test_a_topic_of_dead_letters_that_kafka_refuses_names_its_own_property(services: Any) -> None:
-    config = {
-        "name": "x",
-        "connector.class": "FileStreamSink",
-        "topics": "t",
-        "file": "/tmp/x",
-        "key.converter": "StringConverter",
-        "value.converter": "StringConverter",
-        "errors.deadletterqueue.topic.name": f"letters-{os.getpid()}",
-    }
+    config = file_sink(errors_deadletterqueue_topic_name=f"letters-{os.getpid()}")
     found = check(config, Provided(), ask=False)
     # Without a property it gets 3 replicas, as in Kafka Connect, and this Kafka has one broker.
     step = "correct errors.deadletterqueue.topic.replication.factor"

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from change_frames import INSERT, PARTITION_DELETE, Table
+from file_sinks import file_sink
 from pyspark.sql import SparkSession
 from smt_chains import EXTRACT, TOMBSTONE, Sent, config_of, sent
 
@@ -73,17 +74,8 @@ def module(tmp_path: Path) -> Write:
 
 
 def configured(kind: str, folder: Path | str = "", **options: str) -> Checked:
-    config = {
-        "name": "x",
-        "connector.class": "FileStreamSink",
-        "topics": "t",
-        "file": "/tmp/x",
-        "key.converter": "StringConverter",
-        "value.converter": "JsonConverter",
-        "transforms": "own",
-        "transforms.own.type": kind,
-        **{f"transforms.own.{name}": text for name, text in options.items()},
-    }
+    config = file_sink(value_converter="JsonConverter", transforms="own", transforms_own_type=kind)
+    config |= {f"transforms.own.{name}": text for name, text in options.items()}
     return check(config, Provided({"env": Provider("env")}, {}, str(folder)), ask=False)
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from file_sinks import file_sink
 
 from penstock.codec.registry import RegistryUnavailable
 from penstock.connect.checks import check
@@ -80,16 +81,6 @@ def test_other_faults_are_not_tried_again(pauses: list[float], error: Exception)
     assert pauses == []
 
 
-CONFIG = {
-    "name": "x",
-    "connector.class": "FileStreamSink",
-    "topics": "t",
-    "file": "/tmp/x",
-    "key.converter": "StringConverter",
-    "value.converter": "StringConverter",
-}
-
-
 @pytest.mark.parametrize(
     ("more", "wanted"),
     [
@@ -100,7 +91,7 @@ CONFIG = {
     ],
 )
 def test_the_writer_of_a_task_has_what_the_configuration_says(more: dict[str, str], wanted: Retries | None) -> None:
-    found = check(CONFIG | more, Provided(), ask=False)
+    found = check(file_sink() | more, Provided(), ask=False)
     assert not found.messages
     writer = pickle.loads(pickle.dumps(SinkTask("x", 0, ("t",), "h:1", found.values, found.config)._writer()))
     assert writer.transforms.retries == wanted
@@ -111,6 +102,6 @@ def test_the_writer_of_a_task_has_what_the_configuration_says(more: dict[str, st
 
 def test_a_wrong_time_is_refused_and_a_replication_says_that_it_has_none() -> None:
     for name in ("errors.retry.timeout", "errors.retry.delay.max.ms"):
-        assert set(check(CONFIG | {name: "-2"}, Provided(), ask=False).errors) == {name}
+        assert set(check(file_sink() | {name: "-2"}, Provided(), ask=False).errors) == {name}
         (of_replication,) = (one for one in replication_properties.properties() if one.name == name)
         assert of_replication.doc.startswith(INERT)

@@ -12,14 +12,18 @@ from typing import Any
 
 import pytest
 import requests
+from cassandra import InvalidRequest
 from confluent_kafka import KafkaException, Producer
+from hypothesis import given, settings, strategies as st
 from kafka_connect import KafkaConnect
 from kafka_topics import messages
+from keyspaces import new_keyspace
 from waiting import PATIENCE, until
 
-from penstock.cdc.ad_hoc import AdHoc
-from penstock.cdc.generations import FIRST_TOKEN
+from penstock.cdc.ad_hoc import AdHoc, condition, filter_problem
+from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
 from penstock.connect.signal_format import BadSignal, Signal, object_of, signal_of
+from penstock.database.table_catalog import describe
 from penstock.local.services import Services
 
 PARTITIONS = 4  # the broker's default
@@ -63,6 +67,14 @@ def filled(cql: Any, tables: Any) -> Callable[[str], str]:
         return made
 
     return make
+
+
+@pytest.fixture(scope="module")
+def filters(cql: Any) -> Iterator[str]:
+    """A table whose rows are selected by filters."""
+    with new_keyspace(cql, "filters") as keyspace:
+        cql.execute(f"CREATE TABLE {keyspace}.t (id int, at int, v text, PRIMARY KEY (id, at))")
+        yield f"{keyspace}.t"
 
 
 def events(services: Services, topic: str) -> list[dict[str, Any]]:
@@ -152,9 +164,9 @@ def test_the_rest_api_asks_for_a_snapshot_while_the_log_goes_on(
     topic = f"{config['topic.prefix']}.{table}"
     begin(connect, named, config, table, other)
     wrong = send(connect, named, "execute-snapshot", **{"data-collections": ["ks.none"]})
-    assert (wrong.status_code, "the connector reads no table ks.none" in wrong.json()["message"]) == (400, True)
+    assert (wrong.status_code, "the connector reads no table 'ks.none'" in wrong.json()["message"]) == (400, True)
     wrong = send(connect, named, "execute-snapshot", **{"data-collections": [table], "additional-condition": "w = 1"})
-    assert (wrong.status_code, "the filter w = 1 of" in wrong.json()["message"]) == (400, True)
+    assert (wrong.status_code, "the filter 'w = 1' of" in wrong.json()["message"]) == (400, True)
     with writer(cql, table):
         asked = send(connect, named, "execute-snapshot", **{"data-collections": [table], "type": "INCREMENTAL"})
         assert (asked.status_code, asked.json()) == (202, {"id": f"execute-snapshot {named}"})
@@ -171,22 +183,76 @@ def test_the_rest_api_asks_for_a_snapshot_while_the_log_goes_on(
 @pytest.mark.parametrize(
     ("about", "said"),
     [
-        ({"type": "explode"}, "a signal has the unknown type 'explode'.*id 1.*use one of execute-snapshot, stop"),
+        ({"type": "explode"}, "a signal has the unknown type 'explode'.*id '1'.*use one of execute-snapshot, stop"),
         ({"type": "execute-snapshot"}, "data-collections is not a list of tables or patterns"),
         ({"type": "execute-snapshot", "data": "{"}, "a signal is not JSON"),
         ({"type": "execute-snapshot", "data": [1]}, "the data of a signal is not an object"),
-        (snapshot("(a+)+x"), r"\(a\+\)\+x is neither a table .*it repeats a group"),
+        (snapshot("(a+)+x"), r"'\(a\+\)\+x' is neither a table .*it repeats a group"),
         (snapshot("ks.a", type="blocking"), "snapshots of the type 'blocking' are not possible.*incremental"),
         (snapshot("ks.a", **{"surrogate-key": "v"}), "not by a surrogate-key"),
         (snapshot("ks.a", **{"additional-conditions": [{"filter": "v = 1"}]}), "is not a list of objects with"),
-        (snapshot("ks.a", **{"additional-condition": "v = 1; x"}), "the filter v = 1; x of ks.a cannot be used.*semic"),
-        (snapshot("ks.a", **{"additional-condition": "w = 1"}), "the filter w = 1 of ks.a cannot .*: no column w"),
+        (
+            snapshot("ks.a", **{"additional-condition": "v = 1; x"}),
+            "the filter 'v = 1; x' of ks.a cannot be used.*semic",
+        ),
+        (snapshot("ks.a", **{"additional-condition": "v = 'a' --"}), r"has a comment \(-- outside a text constant\)"),
+        (snapshot("ks.a", **{"additional-condition": "v = 'a''"}), "a text constant that begins with ' at character 5"),
+        (
+            snapshot("ks.a", **{"additional-condition": 'v = "a'}),
+            'a name that begins with " at character 5 does not end',
+        ),
+        (snapshot("ks.a", **{"additional-condition": "w = 1"}), "the filter 'w = 1' of ks.a cannot .*: no column w"),
         ({"type": "log", "data": {"message": "x" * 20_000}}, "a signal has 20.* bytes, and at most 16384 are read"),
     ],
 )
 def test_a_wrong_signal_is_refused_with_what_to_do(about: dict[str, Any], said: str) -> None:
     with pytest.raises(BadSignal, match=said):
         checked({"id": "1", **about})
+
+
+TEXTS = st.text("ab/-*;'\"$ \n", max_size=6)
+IN_QUOTES = TEXTS.map(lambda text: (text, "'" + text.replace("'", "''") + "'"))
+IN_DOLLARS = TEXTS.filter(lambda text: "$" not in text).map(lambda text: (text, f"$${text}$$"))
+CLAUSES = [" LIMIT 1", " PER PARTITION LIMIT 1", " ALLOW FILTERING", " ORDER BY at", " GROUP BY id"]
+OTHERS = ["; x", "--", " // x", " /* x */", "\n-- x\n", " AND v > ?", " AND v > :v", " AND"]
+OPEN = [" AND v > 'open", ' AND "v', " AND v > $$x", " /* x", " '"]
+AFTER = [*CLAUSES, *OTHERS, *OPEN]
+PIECES = ["v > 'a'", " AND ", "at", " > ", "1", "'", "''", '"', "$$", "--", "//", "/*", "*/", ";", "\n", *AFTER]
+
+
+def accepted(session: Any, table: str, filter: str) -> bool:
+    """Whether a signal may have the filter."""
+    described = describe(session, table)
+    about = {"id": "1", **snapshot(table, **{"additional-condition": filter})}
+    try:
+        signal_of(about, [table], lambda table, filter: filter_problem(session, described, filter), "here")
+    except BadSignal:
+        return False
+    return True
+
+
+@settings(max_examples=100)
+@given(IN_QUOTES | IN_DOLLARS, st.sampled_from(["", *AFTER]))
+def test_a_filter_selects_rows_by_any_text_and_nothing_follows_it(
+    cql: Any, filters: str, given: tuple[str, str], after: str
+) -> None:
+    text, constant = given
+    for id, value in enumerate((text, f"{text}x")):
+        cql.execute(f"INSERT INTO {filters} (id, at, v) VALUES ({id}, 1, %s)", (value,))
+    assert accepted(cql, filters, f"v = {constant}{after}") == (after == "")
+    wanted = condition(describe(cql, filters), f"v = {constant}")
+    select = cql.prepare(f"SELECT id FROM {filters} WHERE {wanted}")
+    assert [id for (id,) in cql.execute(select, (FIRST_TOKEN, LAST_TOKEN))] == [0]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(PIECES), max_size=4).map("".join))
+def test_conditions_before_and_after_a_filter_are_conditions(cql: Any, filters: str, more: str) -> None:
+    filter = f"v > 'a'{more}"
+    if accepted(cql, filters, filter):
+        for both in (f"{filter} AND nowhere = 1", f"nowhere = 1 AND {filter}"):
+            with pytest.raises(InvalidRequest, match="Undefined column name nowhere"):
+                cql.prepare(f"SELECT id FROM {filters} WHERE {both} ALLOW FILTERING")
 
 
 def test_signals_without_tables_are_for_all() -> None:
@@ -202,7 +268,9 @@ def test_snapshots_wait_for_each_other_and_stop(caplog: pytest.LogCaptureFixture
     numbers = count(1)
 
     def taken(one: AdHoc, type: str, *tables: str) -> AdHoc:
-        return one.taken({"number": next(numbers), "id": "x", "type": type, "tables": dict.fromkeys(tables, "")}, "a")
+        return one.taken(
+            {"number": next(numbers), "id": "x\ny", "type": type, "tables": dict.fromkeys(tables, "")}, "a"
+        )
 
     # Only a snapshot that runs can pause.
     one = taken(taken(AdHoc(), "pause-snapshot", "a"), "execute-snapshot", "a", "b")
@@ -213,7 +281,7 @@ def test_snapshots_wait_for_each_other_and_stop(caplog: pytest.LogCaptureFixture
     assert (len(one.queue), one.token, one.chunk and one.chunk.after) == (1, FIRST_TOKEN, 5)
     for _ in range(20):
         one = taken(one, "execute-snapshot", "a")
-    assert len(one.queue) == 10 and "snapshots of this table wait already" in caplog.text
+    assert len(one.queue) == 10 and r"signal 'x\ny': 10 snapshots of this table wait" in caplog.text
     assert taken(one, "stop-snapshot", "b").queue == one.queue
     one = taken(one, "stop-snapshot", "a")
     assert one.offset() == {"ad_hoc": {"signal": one.seen}}
@@ -231,17 +299,21 @@ def test_a_topic_and_a_table_ask_for_snapshots_once(
     table, prefix = filled("signalled"), config["topic.prefix"]
     keyspace, _ = table.split(".")
     for id in (3, 4):
-        cql.execute(f"UPDATE {table} SET v = 'mark {id}' WHERE id = {id} AND at = 1")
+        cql.execute(f"UPDATE {table} SET v = 'https://a.example/{id};--' WHERE id = {id} AND at = 1")
     cql.execute(f"CREATE TABLE {keyspace}.signals (id text PRIMARY KEY, type text, data text)")
     row = cql.prepare(f"INSERT INTO {keyspace}.signals (id, type, data) VALUES (?, 'execute-snapshot', ?)")
 
     def data(id: int) -> dict[str, Any]:
-        conditions = [{"data-collection": table, "filter": f"v = 'mark {id}'"}]
+        conditions = [{"data-collection": table, "filter": f"v = 'https://a.example/{id};--'"}]
         return {"data-collections": [f"{keyspace}.signal.*"], "additional-conditions": conditions}
 
     cql.execute(row, ("from before", json.dumps(data(4))))
     sent = Producer({"bootstrap.servers": services.kafka})
-    asked = {"id": "k", "type": "execute-snapshot", "data": data(3)}
+    asked = {"id": "k\nforged line", "type": "execute-snapshot", "data": data(3)}
+    wrong = {"id": "w\nforged line", "type": "execute-snapshot", "data": {"data-collections": ["a\nforged line"]}}
+    told = {"id": "l\nforged line", "type": "log", "data": {"message": "m\nforged line"}}
+    for one in (wrong, told):
+        sent.produce(f"{prefix}-signal", json.dumps(one), prefix, partition=0)
     for key, value in ((prefix, "nonsense"), ("other", json.dumps(asked)), (prefix, json.dumps(asked))):
         sent.produce(f"{prefix}-signal", value, key, partition=0)
     assert sent.flush(PATIENCE) == 0
@@ -253,6 +325,9 @@ def test_a_topic_and_a_table_ask_for_snapshots_once(
     connect.restart_connector(named, include_tasks=True)
     cql.execute(row, ("now", json.dumps(data(4))))
     until(lambda: snapshot_ids(services, topic) == [3, 4], "row that the table asked for")
+    until(lambda: r"for signal 'k\nforged line' has ended" in caplog.text, "end in the log")
+    assert r"signal 'l\nforged line': 'm\nforged line'" in caplog.text and r"no table 'a\nforged line'" in caplog.text
+    assert [said for said in caplog.messages if "\nforged" in said] == []
 
 
 @pytest.mark.slow

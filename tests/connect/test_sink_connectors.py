@@ -16,7 +16,7 @@ import pytest
 import requests
 from cassandra import InvalidRequest
 from cassandra.cluster import NoHostAvailable
-from cassandra.util import Duration
+from cassandra.util import Duration, Time
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -171,6 +171,38 @@ def test_records_become_rows_of_a_table_that_is_made_and_tombstones_delete_them(
     connect.resume_connector(named)
     until(lambda: rows(cql, keyspace, topic) == {1: "other", 3: "name 3", 4: "later"}, "row of later")
     until(lambda: positions(connect, named) == 6, "positions")
+
+
+def test_a_field_of_the_key_is_for_the_same_column_of_inserts_and_deletes(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
+) -> None:
+    keyspace, table, letters = config["scylladb.keyspace"], topic.replace("-", "_"), f"{topic}-dead"
+    cql.execute(f"CREATE TABLE {keyspace}.{table} (id int PRIMARY KEY, name text)")
+    cql.execute(f"INSERT INTO {keyspace}.{table} (id, name) VALUES (9, 'there before') USING TIMESTAMP 1")
+    producer = Producer({"bootstrap.servers": services.kafka})
+
+    def send(key: dict[str, int], value: dict[str, str] | None) -> None:
+        producer.produce(topic, value and json.dumps(value), key=json.dumps(key), partition=0)
+        producer.flush()
+
+    more = {
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+    }
+    for id in (1, 2):
+        send({"ID": id}, {"NAME": f"name {id}"})
+    connect.create_connector({"name": named, "config": config | more})
+    until(lambda: rows(cql, keyspace, topic) == {1: "name 1", 2: "name 2", 9: "there before"}, "rows")
+    send({"ID": 1}, None)
+    # Of two fields whose names differ from the column's by case, neither is it: no row is written, and none deleted.
+    for value in (None, {"name": "changed"}):
+        send({"ID": 9, "Id": 8}, value)
+    send({"id": 3}, {"name": "last"})
+    until(lambda: rows(cql, keyspace, topic) == {2: "name 2", 3: "last", 9: "there before"}, "rows after the deletes")
+    until(lambda: len(list(messages(services.kafka, letters, 1))) == 2, "dead letters of both")
 
 
 def test_a_bad_record_ends_the_task_and_says_which_or_becomes_a_dead_letter(
@@ -574,9 +606,11 @@ def test_avro_records_make_tables_and_add_columns(
 MONEY = 'syntax = "proto3"; package shop; message Money { int64 units = 1; int32 nanos = 2; }'
 ORDER = """syntax = "proto3"; package shop;
 import "money.proto"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+import "google/type/timeofday.proto";
 message Order {
   int64 id = 1; google.protobuf.StringValue note = 2; google.protobuf.Timestamp at = 3; repeated string tags = 4;
   Money price = 5; oneof paid { string card = 6; bool cash = 7; } State state = 8; enum State { NEW = 0; SENT = 1; }
+  google.type.TimeOfDay opens = 9; google.protobuf.Timestamp seen = 10;
 }
 """
 
@@ -588,7 +622,7 @@ def test_protobuf_records_of_confluents_serializer_become_rows(
     cql.execute(f"CREATE TYPE {keyspace}.money (units bigint, nanos int)")
     cql.execute(
         f"CREATE TABLE {keyspace}.{table} (id bigint PRIMARY KEY, note text, at timestamp, tags list<text>, "
-        "price frozen<money>, card text, cash boolean, state text)"
+        "price frozen<money>, card text, cash boolean, state text, opens time, seen text)"
     )
     key, order = (
         message_class('syntax = "proto3"; message Key { int64 id = 1; }'),
@@ -598,6 +632,8 @@ def test_protobuf_records_of_confluents_serializer_become_rows(
     first = order(id=1, tags=["a", "b"], card="4711", state=1)
     first.note.value, first.price.units, first.price.nanos = "fragile", 5, -1
     first.at.FromDatetime(at)
+    first.opens.hours, first.opens.nanos = 9, 999_999_999
+    first.seen.seconds, first.seen.nanos = int(at.timestamp()), 123_456_789
     producer = Producer({"bootstrap.servers": services.kafka})
     with SchemaRegistryClient({"url": registry}) as client:
         for row in (first, order(id=2, cash=True)):
@@ -611,13 +647,14 @@ def test_protobuf_records_of_confluents_serializer_become_rows(
     url = {f"{side}.converter.schema.registry.url": registry for side in ("key", "value")}
     flat = {"value.converter.flatten.unions": "true"}
     connect.create_connector({"name": named, "config": config | protobuf | url | flat})
-    columns = "id, note, at, tags, price, card, cash, state"
+    columns = "id, note, at, tags, price, card, cash, state, opens, seen"
+    opens, seen = Time(9 * 3600 * 10**9 + 999_999_999), "2026-01-31T12:00:00.123456789Z"
     until(
         lambda: (
             sorted(cql.execute(f"SELECT {columns} FROM {keyspace}.{table}"))
             == [
-                (1, "fragile", at.replace(tzinfo=None), ["a", "b"], (5, -1), "4711", None, "SENT"),
-                (2, None, None, None, None, None, True, "NEW"),
+                (1, "fragile", at.replace(tzinfo=None), ["a", "b"], (5, -1), "4711", None, "SENT", opens, seen),
+                (2, None, None, None, None, None, True, "NEW", None, None),
             ]
         ),
         "rows",

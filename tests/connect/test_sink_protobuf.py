@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import io
 import json
 import struct
 import sys
@@ -13,6 +14,7 @@ from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2
 from hypothesis import given, strategies as st
@@ -21,13 +23,20 @@ from protobuf_files import message_class
 from penstock.codec.decode_protobuf import compiled, messages_of
 from penstock.codec.registry import Registry
 from penstock.connect.checks import check
+from penstock.connect.file_sink.file_formats import ParquetRows, columns_of
+from penstock.connect.jdbc_sink.column_text import text_of
+from penstock.connect.jdbc_sink.target_tables import column_type as jdbc_type
 from penstock.connect.providers import Provided
-from penstock.connect.sink.connect_data import Date, NoValue, TimeOfDay, Timestamp
+from penstock.connect.sink.column_values import cell
+from penstock.connect.sink.connect_data import Date, NoValue, Part
 from penstock.connect.sink.protobuf_data import ProtobufBytes
+from penstock.connect.sink.semantic_types import NanoTime, ProtobufTimestamp, SemanticTypes
 from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_properties import CLASS
 from penstock.connect.sink.sink_tables import column_type
 from penstock.errors import PenstockError
+from penstock.postgres.postgres_columns import TargetColumn
+from penstock.schema import parse_type
 
 EVENT = """syntax = "proto3"; package shop;
 import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
@@ -177,9 +186,9 @@ def expected(row: dict[str, Any]) -> dict[str, Any]:
     at, day, time = row["at"], row["day"], row["time"]
     seconds = None if time is None else (time.hour * 60 + time.minute) * 60 + time.second
     times = {
-        "at": None if at is None else Timestamp((at - EPOCH) // dt.timedelta(milliseconds=1)),
+        "at": None if at is None else ProtobufTimestamp((at - EPOCH) // dt.timedelta(microseconds=1) * 1000),
         "day": None if day is None else Date((day - EPOCH.date()).days),
-        "time": None if seconds is None else TimeOfDay(seconds * 1000 + time.microsecond // 1000),
+        "time": None if seconds is None else NanoTime((seconds * 1_000_000 + time.microsecond) * 1000),
     }
     return {**row, **times, "next": None}
 
@@ -191,13 +200,59 @@ def test_messages_are_read_as_they_were_written(registry: Registry, row: dict[st
     assert found.value == expected(row)
     assert [type(found.value[name]) for name in ("at", "day", "time")] == [
         type(None) if row[name] is None else kind
-        for name, kind in (("at", Timestamp), ("day", Date), ("time", TimeOfDay))
+        for name, kind in (("at", ProtobufTimestamp), ("day", Date), ("time", NanoTime))
     ]
     assert found.schema and {one["field"] for one in found.schema["fields"]} == set(found.value)
     flat = ProtobufBytes(registry, flat=True)(framed(1, message_of(row).SerializeToString())).value
     assert flat == {"left": None, "right": None} | {**(row["one_0"] or {})} | {
         name: value for name, value in expected(row).items() if name != "one_0"
     }
+
+
+YEAR_1, YEAR_9999 = dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
+
+
+@given(
+    st.sampled_from([YEAR_1, YEAR_9999]) | TIMES.map(lambda at: at.replace(microsecond=0)),
+    st.sampled_from([0, 1, 999, 1_000, 999_999_999]) | st.integers(0, 999_999_999),
+)
+def test_times_have_all_their_digits_in_each_column_that_has_them(
+    registry: Registry, second: dt.datetime, nanos: int
+) -> None:
+    event = EVENTS()
+    since = second - EPOCH
+    event.at.seconds, event.at.nanos = since // dt.timedelta(seconds=1), nanos
+    event.time.hours, event.time.minutes, event.time.seconds = second.hour, second.minute, second.second
+    event.time.nanos = nanos
+    part = SemanticTypes()(ProtobufBytes(registry)(framed(1, event.SerializeToString())))
+    at, time = part.value["at"], part.value["time"]
+    clock = (second - second.replace(hour=0, minute=0, second=0)) // dt.timedelta(seconds=1) * 10**9 + nanos
+    micros = dt.timedelta(microseconds=nanos // 1000)
+
+    assert cell(parse_type("time", {}), time) == clock.to_bytes(8, "big")
+    millis = (since + micros) // dt.timedelta(milliseconds=1)
+    assert cell(parse_type("timestamp", {}), at) == millis.to_bytes(8, "big", signed=True)
+    text = (cell(parse_type("text", {}), at) or b"").decode().removesuffix("Z")
+    assert text.ljust(20, ".").ljust(29, "0") == f"{second.replace(tzinfo=None).isoformat()}.{nanos:09}"
+    shown = [
+        text_of(TargetColumn("c", column, column, column, False, False), value, dt.UTC) or ""
+        for column, value in (("timestamptz", at), ("time", time))
+    ]
+    assert dt.datetime.fromisoformat(shown[0]) == second + micros
+    assert dt.time.fromisoformat(shown[1]) == (second + micros).time()
+    row = _in_parquet(part)
+    assert row["at"].cast("int64").as_py() == (since + micros) // dt.timedelta(microseconds=1)
+    assert row["time"].cast("int64").as_py() == clock
+
+
+def _in_parquet(part: Part) -> dict[str, Any]:
+    """The times as a file has them, beside whose fields `next` has no column."""
+    assert part.schema
+    times = {**part.schema, "fields": [one for one in part.schema["fields"] if one["field"] in ("at", "time")]}
+    rows = ParquetRows("none", columns_of)
+    rows.add(Part(times, part.value))
+    table = pq.read_table(io.BytesIO(rows.data()))
+    return {name: table[name][0] for name in table.column_names}
 
 
 def test_columns_of_messages(registry: Registry) -> None:
@@ -210,6 +265,7 @@ def test_columns_of_messages(registry: Registry) -> None:
         **{"raw": "blob", "share": "float", "price": "double", "kind": "text", "counts": "list<bigint>"},
         **{"text": "text", "number": "bigint", "at": "timestamp", "day": "date", "time": "time", "ListFields": "text"},
     }
+    assert [jdbc_type(kinds[name]) for name in ("at", "day", "time")] == ["timestamp", "date", "time"]
     assert kinds["next"]["type"] == "" and kinds["inner"]["type"] == "struct"
     assert kinds["inners"]["keys"]["type"] == "int32" and kinds["many"]["items"]["fields"][1]["field"] == "b"
 

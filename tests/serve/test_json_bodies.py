@@ -1,8 +1,9 @@
-"""Whole numbers of JSON bodies, which one function reads for all servers."""
+"""JSON bodies, and whole numbers in them: one function reads each for all servers, whose own tests try its bounds."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ SERVERS = ("RestError", "BadQuery", "json_body")
 NOT_OF_BODIES = {
     ("serve/json_bodies.py", "type(value) is int"),  # the function itself
     ("connect/offsets.py", "int(path.name)"),  # Spark's files
-    ("watch/console/record_query.py", "int(limit)"),  # of a query, in digits
+    ("watch/console/console_routes.py", "int(limit)"),  # of a query, in digits
+    ("watch/console/record_query.py", "int(limit)"),
     ("watch/console/record_query.py", "int(partition)"),
     ("watch/console/record_query.py", "int(p)"),
     ("watch/console/record_query.py", "int(at)"),
@@ -26,6 +28,19 @@ NOT_OF_BODIES = {
     ("watch/console/topic_messages.py", "int(RATE * TICK)"),
     ("watch/console/topic_messages.py", "int(read / max(seconds, 0.001) * left)"),
 }
+
+
+READS_A_BODY = re.compile(r"\.stream\(\)|await \S*request\.(?:json|body|form)\(")
+
+
+def test_no_server_reads_a_body_by_itself() -> None:
+    # `penstock ingest` checks events as bytes (ingest/events.py), and makes no objects of them.
+    found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if _reads_a_body(path)}
+    assert found == {"serve/json_bodies.py"}, "use json_body of serve/json_bodies.py"
+
+
+def _reads_a_body(path: Path) -> bool:
+    return bool(READS_A_BODY.search(path.read_text()))
 
 
 @pytest.mark.parametrize("value", [0, 1, (1 << 63) - 1])

@@ -22,6 +22,7 @@ from typing import Any
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
 from penstock.database.retrying import REFUSED
 from penstock.database.table_catalog import base_name, token_of_key
+from penstock.log_lines import quoted
 from penstock.schema import CqlTable
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,10 @@ class AdHoc:
             wanted = Wanted(signal["id"], signal["tables"][table])
             if len(self.queue) >= MOST_QUEUED:
                 log.warning(
-                    "%s: ignored the signal %s: %d snapshots of this table wait already", table, wanted.id, MOST_QUEUED
+                    "%s: ignored the signal %s: %d snapshots of this table wait already",
+                    table,
+                    quoted(wanted.id),
+                    MOST_QUEUED,
                 )
                 return seen
             return replace(seen, queue=(*self.queue, wanted))
@@ -148,10 +152,14 @@ class Requests:
 
 
 def condition(table: CqlTable, filter: str) -> str:
-    """The condition of a SELECT of a token range, with the filter if there is one."""
+    """The condition of a SELECT of a token range, with the filter if there is one.
+
+    The filter stands before the range, so that it is one condition for the database, too: a LIMIT at its end would
+    leave rows out.
+    """
     key = token_of_key(table)
     found = f"{key} > ? AND {key} <= ?"
-    return f"{found} AND {filter} ALLOW FILTERING" if filter else found
+    return f"{filter} AND {found} ALLOW FILTERING" if filter else found
 
 
 def filter_problem(session: Any, table: CqlTable, filter: str) -> str | None:
@@ -160,5 +168,5 @@ def filter_problem(session: Any, table: CqlTable, filter: str) -> str | None:
     try:
         made = session.prepare(f"SELECT {key} FROM {base_name(table)} WHERE {condition(table, filter)}")
     except REFUSED as error:
-        return str(error)
+        return quoted(error)  # which repeats parts of the filter
     return None if len(made.column_metadata) == 2 else "it has a ? without a value"

@@ -31,6 +31,7 @@ from penstock.cdc.planner import Planner, Snapshot, covering, describe, retrying
 from penstock.codec.problem import problem_counts
 from penstock.config import Duration, duration, duration_text, keywords, require_known
 from penstock.errors import PenstockError
+from penstock.log_lines import quoted
 from penstock.packed_rows import packed, packed_schema, rows_schema
 from penstock.plans import parallelism
 from penstock.schema import CqlTable
@@ -162,8 +163,8 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning(
                 "%s: gave up the snapshot of signal %s, because the database refuses its filter %s: %s",
                 self.settings.name,
-                wanted.id,
-                wanted.filter,
+                quoted(wanted.id),
+                quoted(wanted.filter),
                 problem,
             )
             return self.resume.offset(at) | ad_hoc.without_first().offset()

@@ -1,18 +1,8 @@
-"""Splits CQL text into statements; for how CQL writes strings, names and comments see its grammar (CQL 3.4.7)."""
+"""Splits CQL text into statements."""
 
 from __future__ import annotations
 
-import re
-
-TOKEN = re.compile(
-    r"""(?P<comment>--[^\n]*|//[^\n]*|/\*.*?\*/)
-    |(?P<quoted>'[^']*'|"[^"]*"|\$\$.*?\$\$)
-    |(?P<open>'|"|\$\$|/\*)
-    |(?P<end>;)
-    |(?P<word>\w+)
-    |.""",
-    re.DOTALL | re.VERBOSE,
-)
+from penstock.database.cql_tokens import TOKEN
 
 
 def split(text: str) -> tuple[list[str], str]:

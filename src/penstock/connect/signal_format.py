@@ -15,7 +15,9 @@ from penstock.cdc.ad_hoc import EXECUTE, PAUSE, RESUME, STOP
 from penstock.connect.bounded_regex import Overrun
 from penstock.connect.record_transforms import java_regex
 from penstock.connect.transforms.topic_routing import regex_problem
+from penstock.database.cql_tokens import part_problem
 from penstock.errors import PenstockError
+from penstock.log_lines import quoted
 
 LOG = "log"
 TYPES = (EXECUTE, STOP, PAUSE, RESUME, LOG)
@@ -69,7 +71,7 @@ def signal_of(about: Mapping[str, Any], tables: Sequence[str], refused: FilterCh
     Raises BadSignal.
     """
     id, type, data = str(about.get("id") or "")[:LONGEST_ID], about.get("type"), about.get("data") or {}
-    where = f"{where}, id {id}" if id else where
+    where = f"{where}, id {quoted(id)}" if id else where
     if type not in TYPES:
         raise BadSignal(
             f"a signal has the unknown type {str(type)[:100]!r}", where=where, next=f"use one of {', '.join(TYPES)}"
@@ -114,7 +116,7 @@ def _chosen(names: Iterable[str], tables: Sequence[str], where: str) -> list[str
         selected = _selected(name, tables, where)
         if not selected:
             raise BadSignal(
-                f"the connector reads no table {name[:LONGEST_PATTERN]}",
+                f"the connector reads no table {quoted(name)}",
                 where=where,
                 next=f"it reads {', '.join(tables[:20])}: use one of them, or add the table to scylla.table.names",
             )
@@ -126,9 +128,9 @@ def _selected(name: str, tables: Sequence[str], where: str) -> list[str]:
     """The table of this name, or those that the Java pattern matches."""
     if name in tables:
         return [name]
-    if problem := _too_much(name) or regex_problem(name):
+    if problem := _pattern_problem(name):
         raise BadSignal(
-            f"{name[:LONGEST_PATTERN]} is neither a table of the connector nor a regular expression of Java: {problem}",
+            f"{quoted(name)} is neither a table of the connector nor a regular expression of Java: {problem}",
             where=where,
             next="correct it, or name the tables",
         )
@@ -136,6 +138,13 @@ def _selected(name: str, tables: Sequence[str], where: str) -> list[str]:
         return java_regex.fitting(name, tables)
     except Overrun as error:
         raise BadSignal(str(error), where=where, next="name the tables, or write a simpler expression") from None
+
+
+def _pattern_problem(pattern: str) -> str | None:
+    if too_much := _too_much(pattern):
+        return too_much
+    invalid = regex_problem(pattern)
+    return invalid and quoted(invalid)
 
 
 def _too_much(pattern: str) -> str | None:
@@ -154,7 +163,7 @@ def _filters(data: Mapping[str, Any], tables: Sequence[str], refused: FilterChec
         for table in names:
             if problem := _filter_problem(table, text, refused):
                 raise BadSignal(
-                    f"the filter {text[:LONGEST_FILTER]} of {table} cannot be used: {problem}",
+                    f"the filter {quoted(text)} of {table} cannot be used: {problem}",
                     where=where,
                     next="write it as the condition of a SELECT in CQL, such as status = 'open'",
                 )
@@ -165,9 +174,7 @@ def _filters(data: Mapping[str, Any], tables: Sequence[str], refused: FilterChec
 def _filter_problem(table: str, text: str, refused: FilterCheck) -> str | None:
     if len(text) > LONGEST_FILTER:
         return f"it has more than {LONGEST_FILTER} characters"
-    if re.search(r"--|//|/\*|;", text):
-        return "it has a comment, or a semicolon"
-    return refused(table, text)
+    return part_problem(text) or refused(table, text)
 
 
 def _conditions(data: Mapping[str, Any], tables: Sequence[str], where: str) -> list[tuple[list[str], str]]:

@@ -20,9 +20,10 @@ from penstock.cdc.generations import FIRST_TOKEN
 from penstock.connect import database
 from penstock.connect.offsets import KeptPositions
 from penstock.connect.signal_channels import Arrived, Channel, SignalTable, SignalTopic
-from penstock.connect.signal_format import LOG, BadSignal, Signal, signal_of
+from penstock.connect.signal_format import LOG, LONGEST_FILTER, BadSignal, Signal, signal_of
 from penstock.connect.task import Setup
 from penstock.errors import PenstockError, first_line
+from penstock.log_lines import quoted
 
 log = logging.getLogger(__name__)
 # What a user has asked for is told also without --verbose, so these lines are warnings.
@@ -163,9 +164,10 @@ class SignalWatch:
             log.warning("connector %s: ignored a signal: %s", name, error)
             return
         if signal.type == LOG:
-            log.warning("connector %s: signal %s: %s", name, signal.id, signal.message)
+            log.warning("connector %s: signal %s: %s", name, quoted(signal.id), quoted(signal.message, LONGEST_FILTER))
             return
-        log.warning("connector %s: signal %s, %s of %s", name, signal.id, signal.type, ", ".join(signal.tables))
+        tables = ", ".join(signal.tables)
+        log.warning("connector %s: signal %s, %s of %s", name, quoted(signal.id), signal.type, tables)
         listed.add(signal, ask)
 
     def _refused(self, table: str, filter: str) -> str | None:
@@ -188,13 +190,16 @@ class SignalWatch:
         before = self._running.get(table, "")
         if before == id:
             return
-        name = self._setup.connector
         if before:
-            log.warning("connector %s: the incremental snapshot of %s for signal %s has ended", name, table, before)
+            self._tell_snapshot(table, before, "ended")
             del self._running[table]
         if id:
-            log.warning("connector %s: the incremental snapshot of %s for signal %s has begun", name, table, id)
+            self._tell_snapshot(table, id, "begun")
             self._running[table] = id
+
+    def _tell_snapshot(self, table: str, id: str, what: str) -> None:
+        said = "connector %s: the incremental snapshot of %s for signal %s has %s"
+        log.warning(said, self._setup.connector, table, quoted(id), what)
 
     def _say(self, what: str, text: str) -> None:
         """Warn, unless that was the last warning about it."""

@@ -28,12 +28,14 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from console_process import ConsoleProcess, console, run_at
 from kafka_topics import messages, new_topic, new_topics
 from pyspark.sql import SparkSession
+from starlette.testclient import TestClient
 from waiting import PATIENCE, patience, until
 
 from penstock import kafka, write
 from penstock.kafka.brokers import Brokers
 from penstock.local.services import Services
-from penstock.watch.console import dead_letter_sending, dead_letter_topics
+from penstock.watch.console import console_app, dead_letter_sending, dead_letter_topics, topic_list
+from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
 from penstock.watch.console.console_routes import ROUTES, ApiRoute
 from penstock.watch.console.data_worker import MOST_CALLS
 
@@ -549,6 +551,16 @@ def test_large_letters_take_little_memory(site: Site) -> None:
         most = next(line for line in Path(f"/proc/{worker.pid}/status").read_text().splitlines() if "VmHWM" in line)
         print(f"{int(most.split()[1]) / 1e3:.0f} MB at most with 720 MB of letters")
         assert int(most.split()[1]) < 600_000
+
+
+def test_the_topics_that_are_not_listed_are_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_list, "MOST_TOPICS", 2)
+    settings = ConsoleSettings(kafka=Brokers(site.servers))
+    with TestClient(console_app.app(ConsoleData(settings))) as made:
+        *listed, rest = made.get("/api/topics").json()
+    assert len(listed) == 2 and all(one["name"] for one in listed)
+    assert rest.keys() == {"name", "listed", "topics"}
+    assert rest["name"] is None and rest["listed"] == 2 and rest["topics"] >= 4
 
 
 def test_an_unreachable_kafka_is_reported(tmp_path: Path) -> None:

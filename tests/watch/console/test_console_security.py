@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from penstock.kafka.brokers import Brokers
 from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.json_bodies import DEEPEST, MOST
 from penstock.watch.console import console_app
 from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
 from penstock.watch.console.console_routes import ROUTES
@@ -182,10 +183,12 @@ def test_wrong_parameters_are_named(reading: TestClient, path: str, error: str) 
 def test_bodies_have_a_largest_size_and_are_json_objects(acting: TestClient) -> None:
     headers = {"X-Penstock-Token": TOKEN, "Content-Type": "application/json"}
     for body, status, error in (
-        (b"x" * ((1 << 20) + 1), 413, "more than 1048576 bytes"),
-        (b"[" * 500_000, 400, "not a JSON object"),
+        (b"x" * (MOST + 1), 413, f"a request may have {MOST} bytes"),
+        (b"[" * MOST, 400, f"nested more than {DEEPEST} levels"),
+        (b'{"a":' * (DEEPEST + 1) + b"1" + b"}" * (DEEPEST + 1), 400, f"nested more than {DEEPEST} levels"),
         (b"[]", 400, "not a JSON object"),
-        (b"\xff", 400, "not a JSON object"),
+        (b"\xff", 400, "is not JSON"),
+        (b'{"reason": "\\ud800"}', 400, "is not JSON"),
     ):
         answer = acting.post(ACTIONS[0], content=body, headers=headers)
         assert answer.status_code == status and error in answer.json()["error"]

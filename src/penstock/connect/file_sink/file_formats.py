@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.sink.column_numbers import DOUBLE, FLOAT, binary
-from penstock.connect.sink.connect_data import DATA, Part, type_name
+from penstock.connect.sink.connect_data import DATA, Part, Timestamp, type_name
 from penstock.connect.sink.destinations import BadRecord
-from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, TIME
+from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, PROTOBUF_TIMESTAMP, TIME
 
 MOST_DIGITS = 38
 """Digits of decimals in Parquet, which all of its readers take."""
@@ -177,11 +177,14 @@ def _stored(value: Any, kind: pa.DataType) -> Any:
         return [_stored(one, kind.value_type) for one in value]
     if pa.types.is_struct(kind):
         return {one.name: _stored(value.get(one.name), one.type) for one in kind}
+    if pa.types.is_timestamp(kind) and isinstance(value, Timestamp):
+        return int(value) * value.nanos // _NANOS[kind.unit]
     if pa.types.is_floating(kind) and isinstance(value, int | float | Decimal):
         return binary(value, FLOAT if kind == pa.float32() else DOUBLE)
     return str(value) if pa.types.is_string(kind) and isinstance(value, Decimal) else value
 
 
+_NANOS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 _PRIMITIVES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "int8": pa.int8(),
@@ -204,6 +207,8 @@ _NAMED: dict[tuple[str, str], pa.DataType] = {
     ("int64", f"{TIME}Timestamp"): pa.timestamp("ms"),
     ("int64", f"{TIME}MicroTimestamp"): pa.timestamp("us"),
     ("int64", f"{TIME}NanoTimestamp"): pa.timestamp("ns"),
+    # Nanoseconds in 64 bits end in the year 2262.
+    ("int64", PROTOBUF_TIMESTAMP): pa.timestamp("us", "UTC"),
     ("struct", f"{DEBEZIUM}VariableScaleDecimal"): pa.string(),
 }
 """Types of values whose schema has one of these names."""

@@ -20,6 +20,7 @@ from penstock.codec import exact_json
 from penstock.connect.sink.column_numbers import (
     DOUBLE,
     FLOAT,
+    MOST_DIGITS,
     NOT_FINITE,
     LostDigits,
     binary,
@@ -35,7 +36,6 @@ from penstock.postgres.postgres_columns import TargetColumn, scale_of
 
 EXACT = {"int2", "int4", "int8", "bool", "uuid", "bytea", "text", "varchar"}
 """Types whose values are equal exactly if the texts of them here are."""
-LONGEST_NUMBER = 4000
 BYTES = {"name": 63, "char": 1}
 """Bytes of PostgreSQL's own types of text, which cut what is longer."""
 SECOND_DIGITS = 6
@@ -86,8 +86,8 @@ def _number(value: Any) -> Any:
 
 def _integer(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     value = _number(value)
-    if type(value) is str and len(value) <= LONGEST_NUMBER and re.fullmatch(r"[+-]?[0-9]+", value):
-        return str(int(value))
+    if type(value) is str and isinstance(found := number_of(value), int):
+        return str(found)
     if type(value) in NUMBERS:
         return str(whole(value))
     raise _unfit(column, value)
@@ -297,7 +297,7 @@ def _short_name(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 def _text(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if isinstance(value, Date | TimeOfDay | Timestamp | Duration):
         return iso_text(value)
-    if type(value) is Decimal and abs(value.adjusted()) < LONGEST_NUMBER:
+    if type(value) is Decimal and abs(value.adjusted()) < MOST_DIGITS:
         return f"{value:f}"
     if type(value) is float:
         return _digits(exact(value))

@@ -13,7 +13,7 @@ from penstock.connect.jdbc_sink.jdbc_properties import KINDS, JdbcSettings
 from penstock.connect.jdbc_sink.transaction import Transaction
 from penstock.connect.sink.connect_data import DATA, Part, default_of
 from penstock.connect.sink.destinations import BadRecord
-from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, TIME, SemanticTypes
+from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, PROTOBUF_TIMESTAMP, TIME, SemanticTypes
 from penstock.postgres.postgres_columns import COLUMNS, UNIQUE, TargetColumn
 from penstock.postgres.postgres_session import literal, quoted
 
@@ -42,6 +42,7 @@ _NAMED = {
     **{f"{TIME}{name}": "date" for name in ("Date", "IsoDate")},
     **{f"{TIME}{name}": "time" for name in ("Time", "MicroTime", "NanoTime", "IsoTime")},
     **{f"{TIME}{name}": "timestamp" for name in ("Timestamp", "MicroTimestamp", "NanoTimestamp", "IsoTimestamp")},
+    PROTOBUF_TIMESTAMP: "timestamp",
     f"{TIME}ZonedTime": "timetz",
     f"{TIME}ZonedTimestamp": "timestamptz",
     **{f"{TIME}{name}": "interval" for name in ("Interval", "MicroDuration", "NanoDuration")},

@@ -21,7 +21,6 @@ from penstock.codec import exact_json
 from penstock.connect.sink.column_numbers import (
     DOUBLE,
     FLOAT,
-    MOST_DIGITS,
     NOT_FINITE,
     LostDigits,
     binary,
@@ -93,8 +92,8 @@ def _numeric(encode: Encoder) -> Encoder:
 
 def _whole(kind: CqlType, value: Any) -> int:
     """The integer that a value is."""
-    if type(value) is str and len(value) <= MOST_DIGITS and re.fullmatch(r"[+-]?[0-9]+", value):
-        return int(value)
+    if type(value) is str and isinstance(found := number_of(value), int):
+        return found
     if type(value) in NUMBERS:
         return whole(value)
     raise _unfit(kind, value)

@@ -1,7 +1,7 @@
 """Reads Protobuf in Confluent's wire format as Kafka Connect's ProtobufConverter does: registered schemas, and values.
 
 Besides what the converter does, wrappers (google.protobuf.StringValue and the like) are always read as what they wrap,
-so that a column can hold it, and a uint64 above 2^63 is not read as a negative number.
+so that a column can hold it, a uint64 above 2^63 is not read as a negative number, and times have their nanoseconds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from penstock.connect.sink.connect_data import (
     Date,
     NoValue,
     Part,
-    TimeOfDay,
-    Timestamp,
     decimal_of,
 )
+from penstock.connect.sink.semantic_types import PROTOBUF_TIMESTAMP, TIME, NanoTime, ProtobufTimestamp
 from penstock.errors import PenstockError
 
 MOST_FIELDS = 200_000
 """Fields of a record's messages: an empty message takes two bytes, and has all fields of its type."""
 EPOCH = dt.date(1970, 1, 1)
+NANOS = 1_000_000_000
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 """Of google.protobuf.Timestamp: the years 1 to 9999."""
 _TYPES = {
@@ -295,19 +295,21 @@ def _values(fields: dict[int, _Field], given: dict[int, Any], budget: _Budget) -
 # Messages that are single values.
 
 
-def _timestamp(message: Any) -> Timestamp:
-    if not FIRST_SECOND <= message.seconds <= LAST_SECOND or not 0 <= message.nanos < 1_000_000_000:
+def _timestamp(message: Any) -> ProtobufTimestamp:
+    if not FIRST_SECOND <= message.seconds <= LAST_SECOND or not 0 <= message.nanos < NANOS:
         raise ValueError
-    return Timestamp(message.seconds * 1000 + message.nanos // 1_000_000)
+    return ProtobufTimestamp(message.seconds * NANOS + message.nanos)
 
 
 def _date(message: Any) -> Date:
     return Date((dt.date(message.year, message.month, message.day) - EPOCH).days)
 
 
-def _time(message: Any) -> TimeOfDay:
-    at = dt.time(message.hours, message.minutes, message.seconds, message.nanos // 1000)
-    return TimeOfDay(((at.hour * 60 + at.minute) * 60 + at.second) * 1000 + at.microsecond // 1000)
+def _time(message: Any) -> NanoTime:
+    at = dt.time(message.hours, message.minutes, message.seconds)
+    if not 0 <= message.nanos < NANOS:
+        raise ValueError
+    return NanoTime(((at.hour * 60 + at.minute) * 60 + at.second) * NANOS + message.nanos)
 
 
 class _Special(NamedTuple):
@@ -315,7 +317,9 @@ class _Special(NamedTuple):
     read: Read
 
 
-def _special(kind: str, name: str, read: Callable[[Any], Any]) -> _Special:
+def _special(kind: str, name: str, read: Callable[[Any], Any], named: str = "") -> _Special:
+    """Reads a message as the type `name`; `named` is the name in its schema if that is not one of Connect's."""
+
     def checked(message: Any, budget: _Budget) -> Any:
         try:
             return read(message)
@@ -325,12 +329,12 @@ def _special(kind: str, name: str, read: Callable[[Any], Any]) -> _Special:
             shown = str(message).replace("\n", " ").strip()
             raise NoValue(f"it has the {name} {shown[:80] or 'without fields'}, which is none") from None
 
-    return _Special({"type": kind, "name": f"{DATA}{name}"}, checked)
+    return _Special({"type": kind, "name": named or f"{DATA}{name}"}, checked)
 
 
 _SPECIAL = {
-    "google.protobuf.Timestamp": _special("int64", "Timestamp", _timestamp),
+    "google.protobuf.Timestamp": _special("int64", "Timestamp", _timestamp, PROTOBUF_TIMESTAMP),
     "google.type.Date": _special("int32", "Date", _date),
-    "google.type.TimeOfDay": _special("int32", "Time", _time),
+    "google.type.TimeOfDay": _special("int64", "Time", _time, f"{TIME}NanoTime"),
     "confluent.type.Decimal": _special("bytes", "Decimal", lambda it: decimal_of(it.value, it.scale)),
 }

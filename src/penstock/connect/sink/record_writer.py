@@ -30,6 +30,7 @@ from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import connection
+from penstock.database.cql_tokens import without_quoted
 from penstock.database.requests import (
     ListTime,
     RefusedValue,
@@ -512,8 +513,6 @@ class RouteWrites:
         return part.refused()
 
 
-_WORDS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$\$.*?\$\$""", re.DOTALL)
-"""Constants and names in quotes."""
 _NOT_REPEATABLE = re.compile(r"\bIF\b|\b(?:now|uuid|current\w+)\s*\(", re.IGNORECASE)
 _ARITHMETIC = re.compile(r"[+-]\s*:?(\w*)")
 
@@ -523,7 +522,7 @@ def is_repeatable(query: str, markers: Mapping[str, CqlType]) -> bool:
 
     Counters and lists grow each time, sets and maps do not; conditions and the current time may have changed.
     """
-    text = _WORDS.sub(" ", query)
+    text = without_quoted(query)
     added = [markers.get(name) for name in _ARITHMETIC.findall(text)]
     return not _NOT_REPEATABLE.search(text) and all(kind and kind.name in ("set", "map") for kind in added)
 
@@ -587,9 +586,12 @@ def _fields(schema: Schema | None) -> Mapping[str, Schema]:
 
 
 def _names(table: CqlTable, values: Mapping[str, Any]) -> dict[str, str]:
-    """The column of each field that has one: of its name, or else the only one whose name differs only by case."""
+    """The column of each field that has one: of its name, or else the only one whose name differs only by case.
+
+    Raises BadRecord for two fields of one column.
+    """
     known = {column.name for column in table.columns}
-    found = {}
+    found: dict[str, str] = {}
     for name in values:
         if name in known:
             found[name] = name
@@ -599,6 +601,9 @@ def _names(table: CqlTable, values: Mapping[str, Any]) -> dict[str, str]:
         alike = [one for one in known if one.lower() == name.lower() and one not in values]
         if len(alike) == 1:
             found[name] = alike[0]
+    if len(set(found.values())) < len(found):
+        twice = [name for name, column in found.items() if list(found.values()).count(column) > 1]
+        raise BadRecord(f"its fields {', '.join(twice)} are for one column of {table.full_name}, {found[twice[0]]}")
     return found
 
 

@@ -15,6 +15,8 @@ from penstock.codec.connect_schema import Schema
 from penstock.connect.sink.connect_data import Date, NoValue, Part, Reader, TimeOfDay, Timestamp, decimal_of
 
 TIME, DATA = "io.debezium.time.", "io.debezium.data."
+PROTOBUF_TIMESTAMP = "google.protobuf.Timestamp"
+"""What `protobuf_data` reads from a message of this type."""
 MOST_KNOWN = 1000
 """Schemas whose readers are kept."""
 
@@ -48,6 +50,12 @@ class MicroTimestamp(Timestamp, Counted):
 
 
 class NanoTimestamp(Timestamp, Counted):
+    nanos = 1
+
+
+class ProtobufTimestamp(Timestamp):
+    """Nanoseconds of the years 1 to 9999, which are more than 64 bits hold."""
+
     nanos = 1
 
 
@@ -107,6 +115,7 @@ _TEXTS = {"ZonedTime": "time", "IsoTime": "time", "IsoDate": "date", "Interval":
 SHAPES = {f"{DATA}geometry.{name}" for name in ("Geometry", "Geography", "Point")}
 _READERS: dict[str, tuple[str, Reader]] = {
     **{f"{TIME}{name}": (kind, made) for name, (kind, made, _) in _NUMBERS.items()},
+    PROTOBUF_TIMESTAMP: ("int64", ProtobufTimestamp),
     f"{DATA}EnumSet": ("string", EnumSet),
     f"{DATA}Bits": ("bytes", Bits),
     f"{DATA}VariableScaleDecimal": ("struct", _decimal),
@@ -116,6 +125,7 @@ _READERS: dict[str, tuple[str, Reader]] = {
 COLUMNS = {
     **{f"{TIME}{name}": column for name, (_, _, column) in _NUMBERS.items()},
     **{f"{TIME}{name}": column for name, column in _TEXTS.items()},
+    PROTOBUF_TIMESTAMP: "timestamp",
     f"{DATA}Uuid": "uuid",
     f"{DATA}EnumSet": "set<text>",
     f"{DATA}VariableScaleDecimal": "decimal",

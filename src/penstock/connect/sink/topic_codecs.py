@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from penstock.codec import exact_json
-from penstock.connect.sink.column_numbers import MOST_DIGITS
+from penstock.connect.sink.column_numbers import MOST_DIGITS, number_of
 from penstock.connect.sink.column_values import SHOWN, WIDTHS, Unfit
 from penstock.connect.sink.connect_data import Date, Timestamp, type_name
 from penstock.connect.sink.date_patterns import DatePattern, Moment, date_pattern, zone_of
@@ -33,7 +33,6 @@ _WORDS = {
     **dict.fromkeys(("1", "y", "t", "yes", "true"), True),
     **dict.fromkeys(("0", "n", "f", "no", "false"), False),
 }
-_PLAIN = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBERS = (*WIDTHS, "varint", "decimal", "double", "float")
 _TEXTS = ("text", "varchar", "ascii")
@@ -124,7 +123,8 @@ class TopicCodec:
             return Decimal(f"{found[1]}{whole}.{found[3] or '0'}" if found[3] else f"{found[1]}{whole}")
         if SEPARATORS[self.locale][0] == "." and "." in text:
             raise ValueError(f"in {self.locale}, a point is before each three digits")
-        return Decimal(text) if _PLAIN.fullmatch(text) else text
+        plain = number_of(text)
+        return text if plain is None else Decimal(plain)
 
     # Dates and times.
 

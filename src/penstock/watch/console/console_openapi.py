@@ -100,13 +100,15 @@ SCHEMAS: dict[str, Json] = {
     "History": _record(range=TEXT, step=WHOLE, series={"type": "object", "additionalProperties": _list(_list(NUMBER))}),
     "Topics": _list(
         _record(
-            name=TEXT,
+            name=NULL_OR_TEXT,
             partitions=WHOLE,
             records=WHOLE,
             rate={"type": ["number", "null"]},
             writers=_list(TEXT),
             readers=_list(TEXT),
             internal=FLAG,
+            listed=WHOLE,
+            topics=WHOLE,
         )
     ),
     "Record": _record(**_message),

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from penstock.errors import PenstockError
+from penstock.serve.json_bodies import json_body
+from penstock.serve.rest_errors import GONE, RestError
 from penstock.watch.console import long_history, page_security
 from penstock.watch.console.connect_clusters import ACTIONS
 from penstock.watch.console.console_data import ConsoleData, Json
@@ -24,8 +26,6 @@ from penstock.watch.console.http_fetch import fetch
 from penstock.watch.console.page_security import Refused
 from penstock.watch.console.topic_list import TopicList
 
-MOST_BODY = 1 << 20
-"""The most bytes of a request's body."""
 LONGEST = 2000
 """The longest value of a parameter in characters."""
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -41,6 +41,13 @@ class PageGone(PenstockError):
 
 class TooLarge(PenstockError):
     """The request's body is larger than the console takes."""
+
+
+_BODY_ERRORS: dict[int, tuple[type[PenstockError], str]] = {
+    413: (TooLarge, "send less with each request"),
+    GONE: (PageGone, "send it again"),
+}
+"""By the status of an error in reading a body, its class here and what to do next."""
 
 
 @dataclass(frozen=True)
@@ -90,21 +97,14 @@ class Call:
         """The body as a JSON object; raises PenstockError for another one, and TooLarge."""
         if self.request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise PenstockError("the body is not JSON", next="send it with the header Content-Type: application/json")
-        data = bytearray()
         try:
-            async for chunk in self.request.stream():
-                data += chunk
-                if len(data) > MOST_BODY:
-                    raise TooLarge(f"the body has more than {MOST_BODY} bytes", next="send less with each request")
-        except ClientDisconnect:
-            raise PageGone("the page went, or its request did not come in time", next="send it again") from None
-        try:
-            found = json.loads(data or b"{}")
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            found = await json_body(self.request)
+        except RestError as error:
+            kind, next = _BODY_ERRORS.get(error.status, (PenstockError, "see /openapi.json for its form"))
+            raise kind(error.what, next=next) from None
+        if found is not None and not isinstance(found, dict):
             raise PenstockError("the body is not a JSON object", next="see /openapi.json for its form")
-        return found
+        return found or {}
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
@@ -177,7 +177,9 @@ async def _history(data: ConsoleData, call: Call) -> Any:
 async def _topics(data: ConsoleData, call: Call) -> Any:
     await data.ready()
     topics = await _kafka(data, call)
-    return await topics.listed(data.readers_and_writers(topics.brokers.servers))
+    listed = await topics.listed(data.readers_and_writers(topics.brokers.servers))
+    left_out = {"name": None, "listed": len(listed), "topics": len(listed) + topics.left_out}
+    return [*listed, *([left_out] if topics.left_out else [])]
 
 
 async def _kafka(data: ConsoleData, call: Call) -> TopicList:
@@ -371,7 +373,13 @@ ROUTES = (
             Parameter("range", "How far back.", tuple(long_history.RANGES)),
         ),
     ),
-    ApiRoute("/api/topics", "All topics of a Kafka with their records and rates", _topics, "Topics", (KAFKA,)),
+    ApiRoute(
+        "/api/topics",
+        "The topics of a Kafka with their records and rates; a last one without a name says if not all are listed",
+        _topics,
+        "Topics",
+        (KAFKA,),
+    ),
     ApiRoute("/api/topics/{topic}/records", "Records of a topic", _records, "Records", SEARCH),
     ApiRoute("/api/topics/{topic}/tail", "New records as server-sent events", _tail, "events", SEARCH),
     ApiRoute(

@@ -41,7 +41,7 @@ class TopicList:
         self._asked = self._asked_starts = 0.0
 
     async def listed(self, edges: Mapping[str, tuple[list[str], list[str]]]) -> list[dict[str, Any]]:
-        """Every topic; `edges` are the names of its writers and readers by topic.
+        """The first `MOST_TOPICS` topics; `edges` are the names of its writers and readers by topic.
 
         Compaction and transactions leave gaps in the offsets, so `records` is an upper bound.
         """

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { address, useGet } from "../api.js";
 import { useRecords } from "../records.js";
-import { many, zone } from "../format.js";
+import { count, many, zone } from "../format.js";
 import { ChooseKafka, KafkaName, useKafka } from "../kafka.js";
 import { go, href, setQuery, useRoute } from "../route.js";
 import { useOverview } from "../live.js";
@@ -51,10 +51,12 @@ const Downloads = ({ topic, params }) => html`<span class="actions">Download
   ${["ndjson", "csv"].map((kind) => html`<a key=${kind} class="button small" download href=${address(["topics", topic, "download"], { ...params, as: kind })}>${kind === "csv" ? "CSV" : "NDJSON"}</a>`)}</span>`;
 
 function TopicChoice({ topic, topics, link }) {
-  const names = topics?.map((one) => one.name) ?? [];
+  const names = topics?.map((one) => one.name).filter((name) => name !== null) ?? [];
+  const rest = topics?.find((one) => one.name === null);
   return html`<label>Topic <select value=${topic} onChange=${(event) => go(href("topics", [event.target.value], link))}>
     ${!names.includes(topic) && html`<option value=${topic}>${topic || "choose a topic"}</option>`}
-    ${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`;
+    ${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+    ${rest && html`<option disabled>${count(rest.listed)} of ${many(rest.topics, "topic")} listed</option>`}</select></label>`;
 }
 
 function Found({ topic, kafka, query, partitions }) {

@@ -31,10 +31,12 @@ const EMPTY = html`No topics yet: a pipeline that writes to Kafka makes its topi
 export function Topics() {
   const { query } = useRoute();
   const { kafka, chosen, link } = useKafka();
-  const { data: topics, error, loading, reload } = useGet(chosen && ["topics"], { kafka }, { every: 5_000 });
+  const { data, error, loading, reload } = useGet(chosen && ["topics"], { kafka }, { every: 5_000 });
   useEffect(() => {
     document.title = "Topics · Penstock";
   }, []);
+  const rest = data?.find((one) => one.name === null);
+  const topics = data?.filter((one) => one.name !== null);
   const low = (query.q ?? "").toLowerCase();
   const shown = (topics ?? []).filter(
     (topic) => topic.name.toLowerCase().includes(low) && (query.internal || !topic.internal),
@@ -48,6 +50,7 @@ export function Topics() {
     ${!chosen && html`<${ChooseKafka} />`}
     <${Failure} error=${error} onRetry=${reload} />
     ${loading && html`<${Loading} what="topics" />`}
+    ${rest && html`<p class="quiet">${count(rest.listed)} of ${many(rest.topics, "topic")} listed: the first by their names.</p>`}
     ${topics && html`<section class="card"><${Table} caption="Topics" columns=${columns(link)} rows=${shown} keyOf=${(topic) => topic.name} first=${{ title: "Topic", down: false }} empty=${topics.some((topic) => query.internal || !topic.internal) ? "No topic fits the filter." : EMPTY} /></section>`}
   `;
 }
