@@ -19,6 +19,9 @@ from penstock.errors import PenstockError
         (" 1 Day 2 hours ", timedelta(hours=26)),
         ("500 milliseconds", timedelta(milliseconds=500)),
         ("99999 weeks", timedelta(weeks=99_999)),
+        ("5 ms", timedelta(milliseconds=5)),
+        ("1 d 2 h 3 min 4 s 6 us", timedelta(days=1, hours=2, minutes=3, seconds=4, microseconds=6)),
+        ("500ms", timedelta(milliseconds=500)),
     ],
 )
 def test_a_text_of_numbers_and_units_is_a_duration(text: str, found: timedelta) -> None:
@@ -42,7 +45,7 @@ def test_a_number_is_in_seconds(value: Duration, found: timedelta) -> None:
     "value",
     [
         *(None, True, b"1 day", [5], 5j, float("nan"), float("inf"), 1e300, -1e300, 10**400),
-        *("", "5", "500ms", "often", "9999999999 days", "9" * 400 + " days"),
+        *("", "5", "500mss", "5 m", "5 minss", "5 hs", "often", "9999999999 days", "9" * 400 + " days"),
     ],
 )
 def test_anything_else_is_none(value: Any) -> None:

@@ -6,10 +6,13 @@ import datetime as dt
 import json
 import threading
 import time
+import traceback
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -25,15 +28,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import cdc, cql as pcql, delays, files, kafka, postgres as pg, write
 from penstock.codec.problem import reason_number
+from penstock.database.retrying import DatabaseUnavailable
 from penstock.delays import BOUNDS, TIME, UNKNOWN, DelayCounts, EventTimes, SinkCounts, counts_of
 from penstock.delivery import Delivery
 from penstock.errors import PenstockError
-from penstock.kafka.kafka_sink import KafkaSink
+from penstock.kafka import kafka_writer
+from penstock.kafka.kafka_sink import KafkaSink, _stage
 from penstock.local.services import Services
 from penstock.query import Batch, Query
 from penstock.run.faults import of_query
 from penstock.table.table import Table as Keyed
 from penstock.wire import BlockingProducer
+from penstock.wire.errors import DeliveryTimeout, MessageTooLarge
+from penstock.wire.producer.table_receipts import Receipt, TableFailed
 
 NOW = 1_800_000_000_000_000
 MICROS = [round(bound * 1_000_000) for bound in BOUNDS]
@@ -139,34 +146,36 @@ def test_threads_add_to_the_counts_of_a_sink_and_idle_sinks_are_forgotten(monkey
     assert counts_of("threads") and counts_of("newest") and not counts_of("oldest")
 
 
-TRACE = """Traceback (most recent call last):
-  File "/x/penstock/kafka/kafka_writer.py", line 152, in write_part
-    producer.send_tables(parts)
-"""
-
-
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("error", "reason"),
     [
-        ("penstock.wire.errors.DeliveryTimeout: DELIVERY_TIMEOUT (topic t): not\nacknowledged", "DeliveryTimeout"),
-        (
-            "penstock.wire.producer.table_receipts.TableFailed: TABLE_FAILED (topic t): some rows were not written: "
-            "1 rows failed, the first at 0 to 0: MESSAGE_TOO_LARGE (topic t, partition 0): one record of 9 bytes",
-            "MessageTooLarge",
-        ),
-        ("ValueError: row 3 of a batch has no topic\n\nSQLSTATE: 38000", "ValueError"),
-        ("penstock.database.retrying.DatabaseUnavailable: writing failed for 5 min", "DatabaseUnavailable"),
-        ("nothing of an error", "other"),
+        (DeliveryTimeout("not\nacknowledged", topic="t"), "DeliveryTimeout"),
+        (TableFailed(Receipt("t", 1, {}), [(0, 0, MessageTooLarge("one record of 9 bytes"))]), "MessageTooLarge"),
+        (ValueError("row 3 of a batch has no topic"), "ValueError"),
+        (DatabaseUnavailable("writing failed for 5 min"), "DatabaseUnavailable"),
+        (type("lower", (Exception,), {})("no name of an error"), "other"),
     ],
 )
-def test_a_failure_of_a_stage_has_the_class_of_its_error(text: str, reason: str) -> None:
+def test_a_failure_of_a_stage_has_the_class_of_its_error(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    """Where Spark passes it on as text, and only if the stage writes for a streaming query."""
+    monkeypatch.setattr(kafka_writer, "write_part", Mock(side_effect=error))
     query = f"fault-of-{reason}"
-    delays.add_fault(query, TRACE + text)
+    delays.add_fault(query, said_of(_stage({}, delays.stage_failures)))
     assert counts_of(query)[0].failures == {reason: 1}
-    # A sink that writes from the driver has counted it, and the failure of a source is none of the sink.
-    delays.add_fault(query, TRACE + "  File query.py, line 3, in save_numbered\n" + text)
-    delays.add_fault(query, text)
+    # A sink that writes from the driver counts it there, and the failure of a source is none of the sink.
+    delays.add_fault(query, said_of(_stage({}, nullcontext)))
     assert counts_of(query)[0].failures == {reason: 1}
+
+
+def said_of(stage: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> str:
+    """What Spark says of a task that this stage ends."""
+    try:
+        list(stage(iter(())))
+    except Exception:
+        return f"[PYTHON_EXCEPTION] {traceback.format_exc()}\nSQLSTATE: 38000"
+    pytest.fail("the stage has written")
 
 
 def test_failures_have_few_reasons_and_a_query_that_is_stopped_has_none() -> None:

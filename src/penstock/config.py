@@ -1,6 +1,7 @@
 """Arguments as users write them: durations, and the names of options.
 
-A duration is a string in Spark's form such as "10 minutes", a number of seconds, or a `timedelta`.
+A duration is a string in Spark's form such as "10 minutes", with signs of units such as "5 ms", a number of seconds, or
+a `timedelta`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _UNITS = {
     "day": timedelta(days=1),
     "week": timedelta(weeks=1),
 }
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?(?:\s+|$)")
+_UNITS |= {f"{name}s": span for name, span in _UNITS.items()}
+_SIGNS = {"us": "microsecond", "ms": "millisecond", "s": "second", "min": "minute", "h": "hour", "d": "day"}
+_UNITS |= {sign: _UNITS[name] for sign, name in _SIGNS.items()}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)(?:\s+|$)")
 
 LONGEST = 200
 """Most characters of a duration string."""

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
+from traceback import format_exception_only
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -408,9 +409,6 @@ _CLASS = re.compile(r"^(?!SQLSTATE)(?:\w+\.)*([A-Z]\w+)(?::|$)", re.MULTILINE)
 _OURS = re.compile(r"^penstock(?:\.\w+)*\.(\w+)(?::|$)", re.MULTILINE)
 _OF_ROWS = re.compile(r"rows failed, the first at \d+ to \d+: ([A-Z][A-Z0-9_]+)")
 """What the Kafka client says if some rows failed: the name of their error."""
-_IN_STAGE = re.compile(r'kafka_writer\.py", line \d+, in write_part')
-_IN_BATCH = "in save_numbered"
-"""Stands in the trace of a query that writes batches from the driver, where `failures` counts."""
 _STOPPED = re.compile(r"InterruptedException|SPARK_JOB_CANCELLED|cancelled part of cancelled job group")
 MOST_REASONS = 32
 OTHER = "other"
@@ -427,13 +425,34 @@ def failures(query: str) -> Iterator[None]:
         raise
 
 
-def add_fault(query_id: str, trace: str) -> None:
-    """Count the failure of a query if the stage of its sink raised it; `trace` is the text of the query's exception.
+class SinkFailed(Exception):
+    """The error of a stage that writes a query's records, with the error that ended it as text.
 
-    Sinks that write batches from the driver count their failures themselves.
+    Spark passes on an exception of a task as the text of its traceback, where a class has its full name.
     """
-    if _IN_STAGE.search(trace) and _IN_BATCH not in trace:
-        _add_failure(str(query_id), reason_of(trace))
+
+
+SINK_FAILED = f"{SinkFailed.__module__}.{SinkFailed.__qualname__}: "
+"""What stands before the text of a `SinkFailed` in a traceback."""
+
+
+@contextmanager
+def stage_failures() -> Iterator[None]:
+    """Raise an error that leaves the block as `SinkFailed`: `add_fault` counts it, and no failure of a source.
+
+    For a stage of a streaming query. Sinks that write batches from the driver count their failures there (`failures`).
+    """
+    try:
+        yield
+    except Exception as error:
+        raise SinkFailed("".join(format_exception_only(error)).strip()) from error
+
+
+def add_fault(query_id: str, trace: str) -> None:
+    """Count the failure of a query if the stage of its sink raised it; `trace` is the text of the query's exception."""
+    _, failed, text = trace.rpartition(SINK_FAILED)
+    if failed:
+        _add_failure(str(query_id), reason_of(text))
 
 
 def reason_of(text: str) -> str:

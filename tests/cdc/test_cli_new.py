@@ -89,6 +89,26 @@ def test_a_table_without_a_log_is_changed_only_on_request(
     assert 'images="full"' in (tmp_path / "quiet.py").read_text()
 
 
+@pytest.mark.parametrize(
+    ("preimage", "postimage", "images"),
+    [
+        ("'full'", "true", 'images="full"'),
+        ("true", "true", 'images="full"'),
+        ("true", "false", 'images=("full", "none")'),
+        ("false", "true", 'images=("none", "full")'),
+        ("false", "false", "name='imaged')"),
+    ],
+)
+def test_the_file_has_the_images_of_the_log(
+    tmp_path: Path, services: Services, cql: Session, tables: str, preimage: str, postimage: str, images: str
+) -> None:
+    options = f"{{'enabled': true, 'preimage': {preimage}, 'postimage': {postimage}}}"
+    cql.execute(f"CREATE TABLE IF NOT EXISTS {tables}.imaged (id int PRIMARY KEY)")
+    cql.execute(f"ALTER TABLE {tables}.imaged WITH cdc = {options}")
+    assert new(tmp_path, services, f"{tables}.imaged").returncode == 0
+    assert images in (tmp_path / "imaged.py").read_text()
+
+
 def test_names_of_cql_become_names_of_python(tmp_path: Path, services: Services, tables: str) -> None:
     ran = new(tmp_path, services, f'{tables}."Class"', "--alter")
     assert ran.returncode == 0, ran.stderr

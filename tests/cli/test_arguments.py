@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from argparse import ArgumentParser
+from collections.abc import Iterator
 
 import pytest
 
 from penstock.cli.arguments import listen_place
-from penstock.cli.main import main
+from penstock.cli.main import COMMANDS, _parser, main
 from penstock.errors import PenstockError
 from penstock.serve.rest_server import bind
 
@@ -91,3 +93,54 @@ def test_metrics_are_at_a_host_and_a_port(capsys: pytest.CaptureFixture[str], wo
 )
 def test_a_place_for_metrics(text: str, place: tuple[str, int] | None) -> None:
     assert listen_place(text) == place
+
+
+# Names of options.
+
+
+def parsers(parser: ArgumentParser) -> Iterator[ArgumentParser]:
+    """A parser, and those of the commands and actions below it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_option_can_be_cut_short(command: str) -> None:
+    """What is the only option with this beginning today would be another one's name tomorrow."""
+    (chosen,) = (action.choices[command] for action in _parser(command)._actions if isinstance(action.choices, dict))
+    for parser in parsers(chosen):
+        names = [name for name in parser._option_string_actions if name.startswith("--")]
+        assert names and all(not parser._get_option_tuples(name[:-1]) for name in names if name[:-1] not in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["topics", "tail", "t", "--max-d", "5"], "--max-d 5. Next: did you mean --max-decompressed-bytes?"),
+        (["topics", "alter", "t", "--unse", "a"], "--unse a. Next: did you mean --unset?"),
+        (["status", "--js"], "--js. Next: did you mean --json?"),
+    ],
+)
+def test_a_part_of_an_option_is_refused_with_its_whole_name(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert refusal(capsys, *words).endswith(f"unrecognized arguments: {said}")
+
+
+@pytest.mark.parametrize(
+    ("kafkas", "ours"),
+    [
+        ("topics list --bootstrap-server k:1", "topics list --servers k:1"),
+        ("groups list --bootstrap-server k:1", "groups list --servers k:1"),
+        ("topics create t --replication-factor 3 --config a=b", "topics create t --replication 3 --set a=b"),
+        ("topics alter t --add-config a=b,c=[d,e],f=[g]", "topics alter t --set a=b --set c=d,e --set f=g"),
+        ("topics alter t --config a=b,c --add-config d=e", "topics alter t --set a=b,c --set d=e"),
+        ("topics alter t --delete-config a,b", "topics alter t --unset a --unset b"),
+        ("topics tail t --from-beginning --max-messages 3", "topics tail t --from earliest --limit 3"),
+    ],
+)
+def test_options_of_kafkas_own_tools_mean_the_same(kafkas: str, ours: str) -> None:
+    assert _parser(kafkas.split()[0]).parse_args(kafkas.split()) == _parser(ours.split()[0]).parse_args(ours.split())

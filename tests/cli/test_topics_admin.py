@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_topics import new_topic
 from waiting import PATIENCE, until
 
+from penstock.cli.output import PIPE_CLOSED
 from penstock.codec.registry import Registry
 from penstock.local.services import Services
 from penstock.wire.admin import Admin
@@ -187,3 +190,17 @@ def test_tail_decodes_with_a_registry(services: Services, topics: Run, topic: st
     assert (found["value"], found["value_format"], found["key_format"]) == ('{"id": 42}', "avro", "avro")
     (plain,) = topics("tail", topic, "--limit", 1, "--key", "k").out.splitlines()
     assert plain.endswith(f"[value hex: it begins like a record of the schema {number}; give the schema registry]")
+
+
+def test_tail_ends_with_its_reader_while_the_topic_is_idle(services: Services, topic: str) -> None:
+    """Its next write would tell it, too: but for days there may be nothing to write."""
+    write(services, topic, (0, b"k", b"v"))
+    words = [sys.executable, "-m", "penstock", "topics", "tail", topic, "--servers", services.kafka]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.readline().endswith("\tk\tv\n")
+        process.stdout.close()
+        try:
+            assert (process.wait(PATIENCE), process.stderr.read()) == (PIPE_CLOSED, "")
+        finally:
+            process.kill()

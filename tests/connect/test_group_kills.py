@@ -1,12 +1,10 @@
-"""Three workers and ten tables under load; every 30 s a worker is killed: nothing is lost, wrong or misordered."""
+"""Three workers and ten tables under load; each worker is killed twice: nothing is lost, wrong or misordered."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,7 +25,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.slow]
 
 PARTITIONS = 4  # the broker's default
 TABLES, KEYS, WORKERS = 10, 50, 3
-SECONDS, BETWEEN_KILLS = 300, 30
+KILLS_OF_EACH, BETWEEN_KILLS = 2, 30
 RATE = 100
 """Writes per second."""
 
@@ -108,12 +106,9 @@ def test_kills_lose_and_misorder_nothing(
         KafkaConnect(running[0][1]).create_connector({"name": "killed", "config": config})
         until(lambda: _works(running[0][1]), "all tasks", patience(300))
         with writing(cql, names) as load:
-            began, kills = time.monotonic(), 0
-            for number in itertools.cycle(range(WORKERS)):
-                if load.stop.wait(BETWEEN_KILLS) or time.monotonic() - began > SECONDS:
-                    break
+            for number in [*range(WORKERS)] * KILLS_OF_EACH:
+                load.stop.wait(BETWEEN_KILLS)
                 stacks[number].close()  # kills it
-                kills += 1
                 running[number] = stacks[number].enter_context(worker(file, tmp_path, "--cores", "2"))
         found = {name: delivered(services, config["topic.prefix"], name) for name in names}
 
@@ -127,13 +122,11 @@ def test_kills_lose_and_misorder_nothing(
             stack.close()
     events = sum(load.written.values())
     again = sum(len(of) for rows in found.values() for of in rows.values()) - events
-    print(json.dumps({"events": events, "kills": kills, "repeated": again}))
+    print(json.dumps({"events": events, "repeated": again}))
     assert not [wrong for rows in found.values() for of in rows.values() if (wrong := misordered(of))]
     assert {(name, id): set(of) for name, rows in found.items() for id, of in rows.items()} == {
         place: set(range(1, count + 1)) for place, count in load.written.items()
     }
-    # A worker takes long to start while the others are busy: fewer are killed on a small machine.
-    assert kills >= 3
 
 
 def _works(url: str) -> bool:

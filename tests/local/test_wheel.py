@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -30,10 +32,15 @@ def built(checkout: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_plugin_is_built_into_it(checkout: Path) -> None:
-    made = built(checkout)
+def test_the_plugin_is_built_into_it_by_the_command_of_the_docs(checkout: Path) -> None:
+    """With what `make setup` has installed, to the place from which the image takes it."""
+    (command,) = re.findall(r"^\.venv/bin/(\S+ wheel .+?) +#", (ROOT / "docs/deployment.md").read_text(), re.MULTILINE)
+    program, *words = command.split()
+    words = [str(Path(sys.executable).parent / program), *words]
+    made = subprocess.run(words, cwd=checkout, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
-    (wheel,) = (checkout / "dist").glob("*.whl")
+    (copied,) = re.findall(r"^COPY (\S+\.whl) ", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
+    (wheel,) = checkout.glob(copied)
     assert PLUGIN in zipfile.ZipFile(wheel).namelist()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +43,10 @@ def require_valid(event: dict[str, Any]) -> None:
 
 @dataclass
 class Receiver:
-    """A server that keeps what is sent, and answers with `status`; `slow` is how long that takes, in seconds."""
+    """A server that keeps what is sent, and answers with `status`; `slow` is how long that takes, in seconds.
+
+    It resets the first `resets` connections before it reads from them.
+    """
 
     url: str = ""
     status: int = 200
@@ -50,6 +55,7 @@ class Receiver:
     paths: list[str] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     tries: int = 0
+    resets: int = 0
 
     def types(self, job: str = "") -> list[str]:
         return [one["eventType"] for one in self.events if job in ("", one["job"]["name"])]
@@ -75,7 +81,15 @@ def receiving() -> Iterator[Receiver]:
 
         def log_message(self, *args: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def verify_request(self, request: Any, client_address: Any) -> bool:
+            if reset := found.resets > 0:
+                found.resets -= 1
+                # Without a wait for what was not sent, a close is a reset.
+                request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return not reset
+
+    server = Server(("127.0.0.1", 0), Handler)
     found.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -20,7 +20,11 @@ WRONG_OPTION = re.compile(r"unrecognized arguments: (?:.* )?(--?[\w-]+)")
 
 
 class CommandParser(ArgumentParser):
-    """A parser that offers the names that are near to a wrong one."""
+    """A parser that takes options by their whole names, and offers the names that are near to a wrong one."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        # The beginning of a name may mean another option in the next release, or in Kafka's own tools.
+        super().__init__(*args, **options | {"allow_abbrev": False})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse; the parser of a command tells what it does not know itself, with its own usage."""
@@ -31,8 +35,14 @@ class CommandParser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         found = WRONG_CHOICE.search(message) or WRONG_OPTION.search(message)
-        close = get_close_matches(found[1], {*_names(self)}, 1) if found else []
-        super().error(f"{message}. Next: did you mean {close[0]}?" if close else message)
+        close = _close(found[1], {*_names(self)}) if found else ""
+        super().error(f"{message}. Next: did you mean {close}?" if close else message)
+
+
+def _close(name: str, names: set[str]) -> str:
+    """The name that begins as a wrong one does, or is similar to it; "" if there is none."""
+    longer = [one for one in sorted(names) if name.startswith("--") and one.startswith(name)]
+    return next(iter(longer or get_close_matches(name, names, 1)), "")
 
 
 def _names(parser: ArgumentParser) -> Iterator[str]:
@@ -59,6 +69,13 @@ def add_command(commands: Any, name: str, line: str, *examples: str) -> Argument
         formatter_class=RawDescriptionHelpFormatter,
     )
     return parser
+
+
+def add_kafkas_names(parser: ArgumentParser, option: str, *names: str) -> None:
+    """Take the names that Kafka's own tools have for an option; messages go on to name ours."""
+    action = parser._option_string_actions[option]
+    parser._option_string_actions |= dict.fromkeys(names, action)
+    action.help = f"{action.help}; also {' and '.join(names)}, as in Kafka's own tools"
 
 
 def as_examples(examples: tuple[str, ...]) -> str:

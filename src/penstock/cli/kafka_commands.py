@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from penstock.cli import services
-from penstock.cli.arguments import add_command, add_command_config, servers
+from penstock.cli.arguments import add_command, add_command_config, add_kafkas_names, servers
 from penstock.cli.command_config import security
 from penstock.cli.output import to_pipe
 from penstock.errors import PenstockError
@@ -40,6 +40,7 @@ REFUSED = (AuthenticationFailed, IllegalSaslState, NotABroker, SaslAuthenticatio
 def add_brokers(parser: argparse.ArgumentParser) -> None:
     """Add which Kafka to ask, and `--json`; `brokers` reads it."""
     parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces the Kafka of --root")
+    add_kafkas_names(parser, "--servers", "--bootstrap-server")
     add_command_config(parser)
     services.add_root(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")

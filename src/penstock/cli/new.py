@@ -146,8 +146,9 @@ class Made:
     def _more(self) -> list[str]:
         """Arguments that this table or this database needs."""
         lines = []
-        if self.table.option("preimage") == "full" and self.table.option("postimage") == "true":
-            lines.append('images="full"')
+        before, after = ("full" if self.table.has_image(option) else "none" for option in ("preimage", "postimage"))
+        if (before, after) != ("none", "none"):
+            lines.append(f'images="{before}"' if before == after else f'images=("{before}", "{after}")')
         if self.access.user:
             lines += [f"user={self.access.user!r}", 'password=os.environ["CQL_PASSWORD"]']
         if self.access.ca or self.access.tls:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.cli.arguments import positive
+from penstock.cli.arguments import add_kafkas_names, positive
 from penstock.cli.kafka_commands import near
-from penstock.cli.output import printable
+from penstock.cli.output import printable, while_read
 from penstock.config import duration, whole
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
@@ -60,7 +60,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="earliest, latest (only new records), an ISO time, UTC if it has no time zone, or a duration before now, "
         f'as in "-10 minutes" (default: the last {SHOWN} records, or the last --limit records)',
     )
+    parser.add_argument(
+        "--from-beginning", dest="start", action="store_const", const="earliest", help="the same as --from earliest"
+    )
     parser.add_argument("--limit", type=positive, metavar="N", help="exit after this many records")
+    add_kafkas_names(parser, "--limit", "--max-messages")
     parser.add_argument(
         "--key", metavar="KEY", help="only the records with this key: its text, or its bytes as 0x and hex digits"
     )
@@ -83,7 +87,7 @@ async def act(args: argparse.Namespace, brokers: Brokers) -> None:
     if args.hashed and args.key is None:
         raise PenstockError("--hashed needs a key", where="penstock topics tail", next="give --key KEY")
     async with Reader(brokers.servers, committed=not args.uncommitted, **brokers.client()) as reader:
-        await show(reader, args, await asyncio.to_thread(registry_of, args))
+        await while_read(show(reader, args, await asyncio.to_thread(registry_of, args)))
 
 
 async def show(reader: Reader, args: argparse.Namespace, registry: Registry | None) -> None:

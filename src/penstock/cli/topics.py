@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -14,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cli import topic_tail
-from penstock.cli.arguments import positive
+from penstock.cli.arguments import add_kafkas_names, positive
 from penstock.cli.kafka_commands import MOST_DECOMPRESSED, add_action, confirm, near, opened, run_action, unknown
-from penstock.cli.output import aligned
+from penstock.cli.output import aligned, while_read
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
 from penstock.wire.admin import DEFAULT, Admin, TopicInfo
@@ -42,6 +43,8 @@ EXAMPLES = {
     "count": ("topics count shop.orders",),
     "tail": topic_tail.EXAMPLES,
 }
+OUTSIDE_BRACKETS = re.compile(r",(?=[^\]]*(?:\[|$))")
+"""A comma between two settings; Kafka's own tools split them so."""
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -66,8 +69,25 @@ def add(parser: argparse.ArgumentParser) -> None:
     creating.add_argument(
         "--replication", type=positive, metavar="N", help="replicas of each partition (default: the cluster's default)"
     )
+    add_kafkas_names(creating, "--replication", "--replication-factor")
     creating.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
     altering.add_argument("--unset", action="append", default=[], metavar="NAME", help="give a setting its default")
+    altering.add_argument(
+        "--delete-config",
+        dest="unset",
+        type=_names,
+        action="extend",
+        metavar="NAME,...",
+        help="the same for several, as kafka-configs.sh takes them",
+    )
+    altering.add_argument(
+        "--add-config",
+        dest="config",
+        type=_settings,
+        action="extend",
+        metavar="NAME=VALUE,...",
+        help="as --set for several, with [a,b] for a value with commas, as kafka-configs.sh takes them",
+    )
     for one in (creating, altering):
         more = "" if one is creating else "; more than now: keys may then go to other partitions"
         one.add_argument("--partitions", type=positive, metavar="N", help=f"number of partitions{more}")
@@ -80,6 +100,7 @@ def add(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help="a setting of the topic",
         )
+        add_kafkas_names(one, "--set", "--config")
     for one in (counting, tail):
         _add_reading(one)
     topic_tail.add_options(tail)
@@ -101,6 +122,16 @@ def _setting(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as retention.ms=86400000")
     return name, value
+
+
+def _settings(text: str) -> list[tuple[str, str]]:
+    """The settings of `--add-config`, whose values are in brackets if they have commas."""
+    pairs = [_setting(one) for one in OUTSIDE_BRACKETS.split(text)]
+    return [(name, value.removeprefix("[").removesuffix("]")) for name, value in pairs]
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
 
 
 async def _list(args: argparse.Namespace, brokers: Brokers) -> None:
@@ -308,7 +339,7 @@ async def _delete(args: argparse.Namespace, brokers: Brokers) -> None:
 
 async def _count(args: argparse.Namespace, brokers: Brokers) -> None:
     async with Reader(brokers.servers, committed=not args.uncommitted, **brokers.client()) as reader:
-        await count(reader, args)
+        await while_read(count(reader, args))
 
 
 async def count(reader: Reader, args: argparse.Namespace) -> None:

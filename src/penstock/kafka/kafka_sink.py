@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files
@@ -156,7 +156,7 @@ class KafkaSink:
             return in_batches(delays.timed(frame), self.save)
         if self._is_ours():
             # A stage of the query writes. A sink of Python's would start a process for each batch.
-            return delays.observed(self._writing(frame)).writeStream.format("noop")
+            return delays.observed(self._writing(frame, delays.stage_failures)).writeStream.format("noop")
         return self.early(frame)
 
     def early(self, frame: DataFrame) -> DataStreamWriter:
@@ -198,12 +198,14 @@ class KafkaSink:
             return _has_all(self.options)
         return self.client != SPARKS
 
-    def _writing(self, frame: DataFrame) -> DataFrame:
-        """The stage that writes the records; each task gives a row of counts."""
+    def _writing(
+        self, frame: DataFrame, failures: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> DataFrame:
+        """The stage that writes the records; each task gives a row of counts, and writes within `failures`."""
         records, options = self._timed(frame), self.own_options
         if isinstance(self.topic, str):
             records, options = records.drop("topic"), options | {"topic": self.topic}
-        return records.mapInArrow(_stage(options), delays.SCHEMA)
+        return records.mapInArrow(_stage(options, failures), delays.SCHEMA)
 
     def keyed(self, table: KeyedFrame) -> Newest:
         """The sink of a table's rows, for a compacted topic: a record per row, without a value for a deleted row."""
@@ -360,14 +362,18 @@ def require_options(options: Mapping[str, str]) -> None:
     KafkaSink(None, "localhost:9092", "json", Json(), None, _producer_options(options))._require_valid()
 
 
-def _stage(options: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _stage(
+    options: Mapping[str, str], failures: Callable[[], AbstractContextManager[None]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     given = tuple(sorted(options.items()))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Here, because it loads the client's compiled loops, which only the workers need.
         from penstock.kafka.kafka_writer import write_part
 
-        yield write_part(given, batches).batch()
+        with failures():
+            counts = write_part(given, batches)
+        yield counts.batch()
 
     return write
 

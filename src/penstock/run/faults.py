@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.delays import SINK_FAILED
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.plans import each, nodes
 from penstock.query import causes, passes
@@ -200,7 +201,7 @@ def _lines(text: str) -> list[str]:
 
 def _last_line(text: str, query: StreamingQuery | None = None) -> str:
     """The last line of a Python traceback and the user's function, with the columns that the query gives to it."""
-    last = _lines(text)[-1]
+    last = _lines(text)[-1].removeprefix(SINK_FAILED)
     users = [place for place in _PLACE.findall(text) if not place[0].startswith((*_NOT_USERS, "<"))]
     if not users:
         return last

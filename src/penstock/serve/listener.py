@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ AT_ONCE_IF_FULL = 4
 PAUSE = 0.5
 """Seconds in which no connection is accepted after one could not be."""
 QUIET = 10.0
-"""Seconds between two lines in the log about refused connections."""
+"""Seconds between two lines in the log about connections that are refused for the same bound."""
 LOOK = 0.5
 """Seconds between two looks at all connections."""
 AT_LEAST = 100
@@ -139,6 +140,13 @@ class _Place:
             self.handshake.cancel()
 
 
+class _Full(NamedTuple):
+    """The bound that leaves no place, by its name in the log, and the words about it."""
+
+    bound: str
+    text: str
+
+
 class Listener:
     """Hands the connections at a bound socket to protocols, within the bounds of their number."""
 
@@ -155,8 +163,8 @@ class Listener:
         self._by_address: Counter[str] = Counter()
         self._places: set[_Place] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said_at: dict[str, float] = {}
-        """When the last line of each kind was logged."""
+        self._said_at: dict[tuple[str, str], float] = {}
+        """When the last line was logged of each kind, about each bound."""
         self._listening = False
 
     def start(self) -> None:
@@ -187,7 +195,7 @@ class Listener:
     def _wait(self, error: OSError) -> None:
         """Leave callers in the kernel's queue for a while: the next accept would fail in the same way, at once."""
         hint = "; raise the limit of open files (ulimit -n)" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
-        self._say("wait", f"no connection can be accepted: {error.strerror}{hint}")
+        self._say(("wait", ""), f"no connection can be accepted: {error.strerror}{hint}")
         self._loop.remove_reader(self._bound.fileno())
         self._loop.call_later(PAUSE, self._look_again)
 
@@ -213,14 +221,14 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _full(self, address: str) -> str:
-        """Why there is no place for this address; "" if there is one."""
+    def _full(self, address: str) -> _Full | None:
+        """Why there is no place for this address; None if there is one."""
         most, (in_all, for_address) = self._bounds, self._bounds.names
         if self.open >= most.connections:
-            return f"{self.open} are open, which is {in_all}"
+            return _Full(in_all, f"{self.open} are open, which is {in_all}")
         if self._by_address[address] >= most.per_address:
-            return f"{address} has {self._by_address[address]} open, which is {for_address}"
-        return ""
+            return _Full(for_address, f"{address} has {self._by_address[address]} open, which is {for_address}")
+        return None
 
     def _has_spare(self, address: str) -> bool:
         """Whether one of the spare connections is free, when all others are being answered."""
@@ -234,24 +242,25 @@ class Listener:
         silent = [(since, id(place), place) for place in places if (since := place.silent_since()) is not None]
         return [place for _, _, place in heapq.nsmallest(max(1, len(silent) // AT_LEAST), silent)]
 
-    def _close(self, places: Iterable[_Place], why: str) -> None:
+    def _close(self, places: Iterable[_Place], why: _Full) -> None:
         """Close connections for a newcomer; they leave at once, so that the next newcomer does not close others."""
         for place in places:
             self.refused += 1
             self._leave(place)
             place.give_up()
-            self._say("close", f"the connections that are silent for longest are closed: {why}; {self.refused} so far")
+            said = f"the connections that are silent for longest are closed: {why.text}; {self.refused} so far"
+            self._say(("close", why.bound), said)
 
-    def _refuse(self, made: socket.socket, why: str) -> None:
+    def _refuse(self, made: socket.socket, why: _Full) -> None:
         self.refused += 1
         with made:
             made.setblocking(False)
             if self._tls is None:
                 with suppress(OSError):  # gone already
                     made.send(REFUSAL)
-        self._say("refuse", f"connections are refused: {why}; {self.refused} so far")
+        self._say(("refuse", why.bound), f"connections are refused: {why.text}; {self.refused} so far")
 
-    def _say(self, kind: str, what: str) -> None:
+    def _say(self, kind: tuple[str, str], what: str) -> None:
         now = self._loop.time()
         if now >= self._said_at.get(kind, -QUIET) + QUIET:
             self._said_at[kind] = now
