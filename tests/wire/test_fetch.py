@@ -196,8 +196,8 @@ def test_transactions(services: Services, topic: str) -> None:
     transaction(producer, topic, b"c")
     producer.commit_transaction(20)
     everything = [b"a", b"b", b"dropped", b"c"]
-    # A marker follows each transaction: there is no record at the last offset. The answer to a commit, or an end without
-    # one, comes before the marker is in the partition.
+    # A marker follows each transaction: there is no record at the last offset. The answer to a commit, or to an abort,
+    # comes before the marker is in the partition.
     until(lambda: offsets(read(services, topic), 0) == [0, 1, 5], "marker of the last commit")
     assert values(read(services, topic), 0) == [b"a", b"b", b"c"]
     assert values(read(services, topic, committed=False), 0) == everything
