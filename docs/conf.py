@@ -25,6 +25,8 @@ html_theme = "furo"
 html_title = "Penstock"
 html_copy_source = False
 html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
@@ -50,7 +52,8 @@ def first_page(app: Sphinx, page: str, text: list[str]) -> None:
             ("](docs/", "]("),
         ):
             readme = readme.replace(there, here)
-        text[0] = f"{readme}\n{text[0]}"
+        # Its sections are few, and its code is wide.
+        text[0] = f"---\nhide-toc: true\n---\n{readme}\n{text[0]}"
 
 
 def changes(app: Sphinx, page: str, text: list[str]) -> None:

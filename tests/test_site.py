@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import chromium
 import pytest
 
 import penstock
@@ -74,3 +75,19 @@ def test_the_search_knows_the_words_of_a_message(site: Path) -> None:
     words = (site / "searchindex.js").read_text()
     assert "troubleshooting" in words
     assert "misspelt" in words
+
+
+CUT = """() => [document.documentElement, ...document.querySelectorAll('.content *')]
+    .filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1)
+    .filter(one => getComputedStyle(one).overflowX != 'visible')
+    .map(one => one.textContent.slice(0, 60))"""
+"""The parts of a page that are wider than what is shown of them."""
+
+
+@pytest.mark.parametrize("width", [1280, 1600])
+def test_the_first_page_shows_its_diagram_and_its_code_whole(site: Path, width: int) -> None:
+    with chromium.browser() as browser:
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto((site / "index.html").as_uri())
+        assert page.locator(".content pre").count() >= 4
+        assert page.evaluate(CUT) == []
