@@ -21,8 +21,8 @@ COMING = sorted(path.name for path in DOCS.glob("coming-from-*.md"))
 
 def exists(name: str) -> bool:
     """Whether a command, a public name, or a package has this name."""
-    if name.startswith("penstock "):
-        return name.removeprefix("penstock ") in COMMANDS
+    if name.removeprefix("penstock ") in COMMANDS:
+        return True
     package, _, attribute = name.removeprefix("penstock.").rpartition(".")
     module = import_module(f"penstock.{package}") if package and find_spec(f"penstock.{package}") else penstock
     return attribute in dir(module) or (not package and find_spec(f"penstock.{attribute}") is not None)
