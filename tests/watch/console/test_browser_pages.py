@@ -320,7 +320,7 @@ def test_a_topic_is_opened_in_the_kafka_of_its_node(
         seen.require_good()
 
 
-def test_topics_that_are_not_listed_are_told(seen: Watched, server: Console) -> None:
+def test_topics_that_are_not_listed_are_told(seen: Watched, server: Console, there: Shop) -> None:
     topic: dict[str, Any] = {
         "partitions": 1,
         "records": 5,
@@ -329,14 +329,14 @@ def test_topics_that_are_not_listed_are_told(seen: Watched, server: Console) -> 
         "readers": [],
         "internal": False,
     }
-    answer = [{"name": "shop.orders", **topic}, {"name": None, "listed": 2000, "topics": 2345}]
+    answer = [{"name": there.orders, **topic}, {"name": None, "listed": 2000, "topics": 2345}]
     seen.page.route("**/api/topics*", lambda route: route.fulfill(json=answer))
     seen.page.goto(f"{server.url}/#/topics")
     expect(seen.page.get_by_text("2,000 of 2,345 topics listed")).to_be_visible()
     expect(seen.page.get_by_text("1 topic", exact=True)).to_be_visible()
-    seen.page.get_by_role("link", name="shop.orders").click()
+    seen.page.get_by_role("link", name=there.orders).click()
     options = seen.page.get_by_role("combobox", name="Topic").locator("option")
-    expect(options).to_have_text(["shop.orders", "2,000 of 2,345 topics listed"])
+    expect(options).to_have_text([there.orders, "2,000 of 2,345 topics listed"])
 
 
 @pytest.mark.slow
