@@ -16,7 +16,7 @@ import penstock
 from penstock.connect import bounded_regex
 from penstock.connect.bounded_regex import LONGEST_TEXT, MOST_OVERRUNS, Overrun
 from penstock.connect.record_transforms import java_regex
-from penstock.connect.record_transforms.java_regex_syntax import LONGEST_PATTERN
+from penstock.java_regex_syntax import LONGEST_PATTERN
 from penstock.connect.record_transforms.record_routing import regex_router, topic_name_matches
 from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.signal_format import BadSignal, signal_of
