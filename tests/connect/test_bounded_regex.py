@@ -16,7 +16,6 @@ import penstock
 from penstock.connect import bounded_regex
 from penstock.connect.bounded_regex import LONGEST_TEXT, MOST_OVERRUNS, Overrun
 from penstock.connect.record_transforms import java_regex
-from penstock.java_regex_syntax import LONGEST_PATTERN
 from penstock.connect.record_transforms.record_routing import regex_router, topic_name_matches
 from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.signal_format import BadSignal, signal_of
@@ -24,6 +23,7 @@ from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
 from penstock.connect.transforms.topic_routing import fitting
 from penstock.connect.worker_settings import _provider
 from penstock.errors import PenstockError
+from penstock.java_regex_syntax import LONGEST_PATTERN
 
 SLOW, TEXT = "(a|aa)+b", "a" * 42 + "x"
 """Java and Python's `re` try each of the ways to divide the letters: 10 to the power of eight."""
