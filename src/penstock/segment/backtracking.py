@@ -32,7 +32,7 @@ from penstock.java_regex_syntax import (
     Special,
     read,
 )
-from penstock.segment.linear_regex import re2_characters
+from penstock.segment.linear_regex import CODE, re2_characters
 
 MOST_WAYS = 1_000
 """Ways to match one text apart from those of loops, such as 2 for (a|a) and 4 for [ab]{1,4}."""
@@ -196,10 +196,8 @@ def _bits(text: str) -> int:
 
 
 def _has_others(text: str) -> bool:
-    """Whether a code in it may be beyond ASCII."""
-    return any(
-        part[0] in "uU" and int(part[1:9].split("\\")[0].rstrip("-]"), 16) > 127 for part in text.split("\\")[1:]
-    )
+    """Whether a code in it is beyond ASCII."""
+    return any(int(code[1] or code[2], 16) > 127 for code in CODE.finditer(text))
 
 
 def _bare(node: Node) -> Node:

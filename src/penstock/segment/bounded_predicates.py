@@ -39,6 +39,7 @@ PATTERNS = {
 """Spark's expressions with regular expressions, and which children these are."""
 LIKES = {"LikeAll": ("And", False), "NotLikeAll": ("And", True), "LikeAny": ("Or", False), "NotLikeAny": ("Or", True)}
 REFLECTION = ("CallMethodViaReflection", "TryReflect")
+LEAVES = ("AttributeReference", "Literal", "NamedLambdaVariable")
 CONDITIONAL = ("And", "Or", "If", "CaseWhen", "Coalesce")
 """These evaluate what follows their first child for some rows only."""
 NEVER_FAIL = {
@@ -49,7 +50,7 @@ NEVER_FAIL = {
 NOT_IN_LAMBDAS = "use an expression without a repetition in another one, or a function of arrays outside of it"
 
 
-class Refused(ValueError):
+class Unbounded(ValueError):
     """A regular expression that may hold a task; `next` is what to write."""
 
     def __init__(self, what: str, next: str) -> None:
@@ -72,12 +73,14 @@ def bounded(frame: DataFrame, texts: Sequence[str], where: Callable[[str], str])
     for number, text in enumerate(some):
         try:
             column = tree.bounded(expressions.apply(number))
-        except Refused as error:
-            raise PenstockError(f"{text!r}: {error}", where=where(text), next=error.next) from None
+        except Unbounded as error:
+            raise PenstockError(
+                f"the predicate {text!r} is refused: {error}", where=where(text), next=error.next
+            ) from None
         if column is not None:
             name = _free(f"rule_text_{number}", frame)
             columns[name], names[text] = column, f"`{name}`"
-    return frame.withColumns(columns), names
+    return (frame.withColumns(columns) if columns else frame), names
 
 
 def _free(name: str, frame: DataFrame) -> str:
@@ -105,11 +108,13 @@ class _Tree:
     def _bounded(self, node: Any, is_always: bool, is_lambda: bool) -> Any:
         """The node, or what stands for it; it is evaluated for all rows, or in a function of arrays."""
         kind = _kind(node)
+        if kind in LEAVES:
+            return node
         if kind in REFLECTION:
-            raise Refused("a rule may not call a method of Java", "use a function of Spark SQL")
-        if self._is(node, "SubqueryExpression"):
-            raise Refused("it has a regular expression and a subquery", "join the table to the events instead")
-        if kind != "ParseUrl" and self._is(node, "RuntimeReplaceable") and not self._is(node, "InheritAnalysisRules"):
+            raise Unbounded("a rule may not call a method of Java", "use a function of Spark SQL")
+        if self._is(node, kind, "SubqueryExpression"):
+            raise Unbounded("it has a regular expression and a subquery", "join the table to the events instead")
+        if kind != "ParseUrl" and self._is(node, kind, "RuntimeReplaceable"):
             return self._or_same(node, node.replacement(), is_always, is_lambda)
         children = [node.children().apply(number) for number in range(node.children().size())]
         is_conditional, in_lambda = kind in CONDITIONAL, is_lambda or kind == "LambdaFunction"
@@ -129,12 +134,11 @@ class _Tree:
         found = self._bounded(replacement, is_always, is_lambda)
         return node if found is replacement else found
 
-    def _is(self, node: Any, name: str) -> bool:
-        known = (str(node.getClass().getName()), name)
-        if known not in self._known:
+    def _is(self, node: Any, kind: str, name: str) -> bool:
+        if (kind, name) not in self._known:
             other = self._jvm.Class.forName(f"org.apache.spark.sql.catalyst.expressions.{name}")
-            self._known[known] = bool(other.isInstance(node))
-        return self._known[known]
+            self._known[kind, name] = bool(other.isInstance(node))
+        return self._known[kind, name]
 
     def _seq(self, nodes: Sequence[Any]) -> Any:
         found = self._jvm.java.util.ArrayList()
@@ -185,7 +189,7 @@ class _Tree:
             except Ambiguous as error:
                 return self._by_re2(node, children, pattern, error, is_always, is_lambda, is_plain)
             except ValueError as error:
-                raise Refused(
+                raise Unbounded(
                     f"the regular expression {pattern[:200]!r} cannot be read: {error}",
                     "correct it, or write this part in another way",
                 ) from None
@@ -204,14 +208,14 @@ class _Tree:
         slow = f"the regular expression {pattern[:200]!r} takes too long for long texts: {reason}"
         try:
             if not is_plain:
-                raise ValueError("for this collation")
+                raise ValueError("the string has a collation")
             apply, kind = _re2_function(_kind(node), children, pattern)
         except ValueError as error:
-            raise Refused(f"{slow}; and there is no faster form {error}", SIMPLER) from None
+            raise Unbounded(f"{slow}; and RE2 cannot evaluate it: {error}", SIMPLER) from None
         if is_lambda:
-            raise Refused(f"{slow}, and in a function of arrays there is no faster way", NOT_IN_LAMBDAS)
+            raise Unbounded(f"{slow}, and in a function of arrays there is no faster way", NOT_IN_LAMBDAS)
         if not is_always and not _never_fails(children[0]):
-            raise Refused(
+            raise Unbounded(
                 f"{slow}; a faster way evaluates {children[0].sql()[:200]!r} for all events, for which it may fail",
                 "make it a column of the events before segment.match, or write this part first",
             )
@@ -232,7 +236,7 @@ def _kind(node: Any) -> str:
 def _constant(pattern: Any) -> str | None:
     """The text of a pattern; None for NULL."""
     if not pattern.foldable():
-        raise Refused(
+        raise Unbounded(
             f"the pattern {pattern.sql()[:200]!r} is not a constant, and events could bring one that takes too long",
             "write the pattern into the rule; contains(a, b), startswith(a, b) and endswith(a, b) take columns",
         )
@@ -244,7 +248,7 @@ def _like_of(pattern: str | None, escape: str) -> str | None:
     try:
         return None if pattern is None else like_regex(pattern, escape)
     except ValueError as error:
-        raise Refused(f"the pattern of LIKE is too long: {error}", "use fewer") from None
+        raise Unbounded(f"the pattern of LIKE is too long: {error}", "use fewer") from None
 
 
 def _never_fails(node: Any) -> bool:
@@ -261,7 +265,7 @@ def _re2_function(kind: str, children: Sequence[Any], pattern: str) -> tuple[lin
         return linear_regex.extracting(pattern, int(number)), "string"
     if kind == "RegExpReplace" and (replacement := constants[0]) is not None and constants[1] == "1":
         return linear_regex.replacing(pattern, replacement), "string"
-    raise ValueError("of this function")
+    raise ValueError("RE2 has no such function")
 
 
 def _arrow_function(apply: linear_regex.Apply, kind: str) -> Callable[[Column], Column]:

@@ -34,7 +34,8 @@ from penstock.java_regex_syntax import (
 MOST_ELEMENTS = 2_000
 """RE2's time is proportional to the elements, too: this many in a text of a megabyte take seconds."""
 _PLACES = {BEGIN: r"\A", END: r"\z", BOUNDARY: r"\b", NO_BOUNDARY: r"\B"}
-_CODE = re.compile(r"\\[uU]([0-9a-f]+)")
+CODE = re.compile(r"\\U([0-9a-f]{8})|\\[ux]([0-9a-f]{4}|[0-9a-f]{2})")
+"""A character in the texts of nodes."""
 _NEW_LINE = "\r\n"
 _AFTER_NEW_LINE, _AFTER_OTHERS = r"(?:\r\n)?\z", r"[\n\r\x{85}\x{2028}\x{2029}]?\z"
 _REPLACEMENT = re.compile(r"\\(?P<literal>.)|\$(?P<number>[0-9])(?![0-9])|(?P<text>[^\\$]+)", re.DOTALL)
@@ -77,18 +78,18 @@ def extracting(pattern: str, number: int) -> Apply:
 
 def replacing(pattern: str, replacement: str) -> Apply:
     """Replaces all matches; raises ValueError as `matching`."""
-    node, _ = read(pattern)
-    if _may_be_empty(node):
-        raise ValueError("it matches the empty string")
-    written, text = _re2(pattern, None, captures=True), _template(replacement)
+    if _may_be_empty(read(pattern)[0]):
+        raise ValueError("it may match an empty text")
+    text = _template(replacement)
+    written = _re2(pattern, None, captures=True)
     return written.apply(lambda texts, one: pc.replace_substring_regex(texts, one, text))
 
 
 def re2_characters(text: str) -> str:
     """The characters of a node in RE2's syntax; raises ValueError if it has none."""
     if "&&" in text or "[" in text[1:] or "(?i" in text or (re.search(r"\\p\{..", text) and _is_named(text)):
-        raise ValueError("of a set of characters")
-    return _CODE.sub(lambda code: rf"\x{{{int(code[1], 16):x}}}", text)
+        raise ValueError("it has an intersection of sets, a set in a set, or a script")
+    return CODE.sub(lambda code: rf"\x{{{int(code[1] or code[2], 16):x}}}", text)
 
 
 def _is_named(text: str) -> bool:
@@ -101,13 +102,13 @@ def _re2(pattern: str, number: int | None, *, captures: bool = False) -> Re2:
     if size > MOST_ELEMENTS:
         raise ValueError(f"it has more than {MOST_ELEMENTS} elements")
     if number is not None and _repeats_nothing(node):
-        raise ValueError("of a repeated group that may be empty")
+        raise ValueError("it repeats a group that may be empty")
     written = Re2(*(_Writer(last, number, captures).whole(node) for last in (_AFTER_NEW_LINE, _AFTER_OTHERS)))
     for one in written:
         try:
             pc.match_substring_regex(pa.array([""]), one)
         except pa.ArrowInvalid as error:
-            raise ValueError(str(error).splitlines()[0][:200]) from None
+            raise ValueError(f"RE2 refuses it: {str(error)[:200]}") from None
     return written
 
 
@@ -116,6 +117,8 @@ class _Writer:
 
     def __init__(self, last: str, number: int | None, captures: bool) -> None:
         self._last, self._number, self._captures, self._groups = last, number, captures, 0
+        self._is_whole = captures or number == 0
+        """Whether the line's end, which `last` takes, would belong to what is found."""
 
     def whole(self, node: Node) -> str:
         text = self._text(node, True)
@@ -130,7 +133,7 @@ class _Writer:
             case Place(text):
                 return self._place(text, is_tail)
             case Special(_, source):
-                raise ValueError(f"of {source}")
+                raise ValueError(f"it has {source}")
             case Sequence(parts):
                 tails = (is_tail and at == len(parts) - 1 for at in range(len(parts)))
                 return "".join(map(self._text, parts, tails))
@@ -140,14 +143,14 @@ class _Writer:
                 return f"{self._head(head)}{self._text(body, is_tail)})"
             case Repeat(body, quantifier, _, _, source):
                 if quantifier[1:].endswith("+"):
-                    raise ValueError(f"of the possessive {source}")
+                    raise ValueError(f"{source} is possessive")
                 return f"(?:{self._text(body, False)}){quantifier}"
 
     def _place(self, text: str, is_tail: bool) -> str:
-        if text == LAST and is_tail:
+        if text == LAST and is_tail and not self._is_whole:
             return self._last
         if text not in _PLACES:
-            raise ValueError("of an anchor in it")
+            raise ValueError("it has an anchor that RE2 lacks, or $ where the line's end would be taken")
         return _PLACES[text]
 
     def _head(self, head: str) -> str:
@@ -157,7 +160,7 @@ class _Writer:
                 return "("
             return "(?P<g>" if self._groups == self._number else "(?:"
         if head != "(?:":
-            raise ValueError("of a look-around or an atomic group")
+            raise ValueError("it has a look-around or an atomic group")
         return head
 
 
@@ -167,7 +170,7 @@ def _template(replacement: str) -> str:
     while at < len(replacement):
         found = _REPLACEMENT.match(replacement, at)
         if found is None:
-            raise ValueError("of its replacement")
+            raise ValueError("its replacement has a name, or a number above 9")
         at = found.end()
         text = found["literal"] or found["text"]
         parts.append(rf"\{found['number']}" if text is None else text.replace("\\", r"\\"))
