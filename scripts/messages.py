@@ -40,7 +40,7 @@ AREAS = {
     "Segments (`segment`)": "segment",
     "Replication and comparison (`replicate`)": "replicate",
     "PostgreSQL, files and Delta Lake": "postgres files delta",
-    "Kafka Connect's interface (`penstock connect`)": "connect rest",
+    "Kafka Connect's interface (`penstock connect`)": "connect rest java_regex_syntax",
     "Events by HTTP (`penstock ingest`)": "ingest",
     "State from outside (`penstock state`)": "state",
     "Metrics, graphs and the console (`penstock status`, `console`, `dashboards`)": "watch delays",

@@ -19,7 +19,8 @@ LAYERS = (
     "errors log_lines waits __init__",
     "extras",
     "lazy",
-    "config delays exposition packed_rows paths secret_settings signals schema native delivery plans casts",
+    "config delays exposition packed_rows paths secret_settings signals schema native delivery plans casts "
+    "java_regex_syntax",
     "wire database codec local checkpoint serve",
     "query markers upsert sink_part real_time spark_settings",
     "keyed_state",
@@ -75,6 +76,7 @@ SMALL = {
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "native.spill_files": "an idea of its own: state on disk",
     "replicate.take_source": "an idea of its own: writes that win over what the target keeps",
+    "segment.like_pattern": "an idea of its own: LIKE as an expression of Java",
     "watch.console.long_history": "an idea of its own: charts from Prometheus",
     "window.native_windows": "an idea of its own: windows by Spark's own aggregation",
 }

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from java_expressions import NAMES, expressions
 from pyspark.sql import SparkSession
 
 import penstock
 from penstock.connect import bounded_regex
 from penstock.connect.bounded_regex import LONGEST_TEXT, MOST_OVERRUNS, Overrun
 from penstock.connect.record_transforms import java_regex
-from penstock.connect.record_transforms.java_regex_syntax import LONGEST_PATTERN
 from penstock.connect.record_transforms.record_routing import regex_router, topic_name_matches
 from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.signal_format import BadSignal, signal_of
@@ -24,6 +24,7 @@ from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
 from penstock.connect.transforms.topic_routing import fitting
 from penstock.connect.worker_settings import _provider
 from penstock.errors import PenstockError
+from penstock.java_regex_syntax import LONGEST_PATTERN
 
 SLOW, TEXT = "(a|aa)+b", "a" * 42 + "x"
 """Java and Python's `re` try each of the ways to divide the letters: 10 to the power of eight."""
@@ -112,32 +113,6 @@ def test_what_is_too_large_or_not_java_s_is_refused(pattern: str, said: str) -> 
 
 
 # Java's meaning.
-
-PIECES = (
-    r"a b A K s 1 - . \. \d \w \s \D \W [ab] [^ab] [a-c] [a-z&&[^b]] [^a-z&&[^b]] [a[b-c]] [a-c&&ab] \p{Lower} "
-    r"\p{Alpha} \P{Upper} \p{L} \p{Lu} \p{IsAlphabetic} \x41 \u0062 \0101 [\w&&[^\d]] [-a] [a-] []a] [^]a] \Qa.b\E "
-    r"[\Q]\Ea] \cA \x{62} ^ $ \b \B \z \Z \A (?i) (?s) (?m) (?x) (?-i) # & [a&b] [a&&] \1 \2 \11 [A-c] \p{Punct} \h "
-    r"\v \R"
-)
-ATOMS = PIECES.split()
-PLACES = {"^", "$", r"\b", r"\B", r"\A", r"\z", r"\Z", r"\R"}
-REPEATS = st.sampled_from(["", "", "", "*", "+", "?", "*?", "+?", "??", "*+", "++", "{2}", "{1,2}", "{0,1}?", "{1,}"])
-NAMES = ["", "a", "b", "ab", "ba", "aab", "abc", "A", "aB", "Kk", "a.b", "a-b", "a1", "1a", "a.b.c", "shop.a", "ABab"]
-
-
-@st.composite
-def expressions(draw: st.DrawFn, depth: int = 2) -> str:
-    """Expressions of Java, of which a part is none."""
-    parts = []
-    for _ in range(draw(st.integers(1, 4))):
-        if depth and draw(st.integers(0, 3)) == 0:
-            head = draw(st.sampled_from(["(", "(", "(?:", "(?=", "(?!", "(?>", "(?<n>", "(?i:", "(?s-i:"]))
-            choices = draw(st.lists(expressions(depth - 1), min_size=1, max_size=2))
-            parts.append(f"{head}{'|'.join(choices)}){draw(REPEATS)}")
-        else:
-            atom = draw(st.sampled_from(ATOMS))
-            parts.append(atom if atom in PLACES or atom.startswith("(?") else atom + draw(REPEATS))
-    return "".join(parts)
 
 
 @pytest.fixture(scope="module")

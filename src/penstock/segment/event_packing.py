@@ -8,7 +8,7 @@ events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,14 +103,17 @@ GATHERED = 1 << 17
 SCHEMA = "bucket int, events binary, newest timestamp"
 
 
-def projected(frame: DataFrame, plan: RulePlan, found: Index, person: Column, at: str) -> DataFrame:
-    """The columns that `Packer` needs: hash, id, time, strings, bits, values."""
+def projected(
+    frame: DataFrame, plan: RulePlan, found: Index, person: Column, at: str, names: Mapping[str, str]
+) -> DataFrame:
+    """The columns that `Packer` needs: hash, id, time, strings, bits, values.
+
+    Some predicates and values are columns of the frame, which `names` has by their text.
+    """
+    asked = [names.get(text, text) for text in found.asked]
     texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(found.columns)]
-    bits = [
-        _bits(found.asked[first : first + WORD]).alias(f"b{first // WORD}")
-        for first in range(0, len(found.asked), WORD)
-    ]
-    values = [F.expr(amount(text)).alias(f"v{i}") for i, text in enumerate(plan.values)]
+    bits = [_bits(asked[first : first + WORD]).alias(f"b{first // WORD}") for first in range(0, len(asked), WORD)]
+    values = [F.expr(amount(names.get(text, text))).alias(f"v{i}") for i, text in enumerate(plan.values)]
     named = frame.select(
         F.xxhash64(person).alias("hash"),
         person.alias("id"),
@@ -175,7 +178,7 @@ def _numbers(table: pa.Table, prefix: str, count: int, kind: type) -> Array:
     return out
 
 
-def _bits(predicates: tuple[str, ...]) -> Column:
+def _bits(predicates: Sequence[str]) -> Column:
     """A column whose bit i is set if predicate i is true; a balanced tree keeps the expression shallow."""
     parts = [flag(text, _bit(i)) for i, text in enumerate(predicates)]
     while len(parts) > 1:

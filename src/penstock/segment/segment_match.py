@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
@@ -16,6 +16,7 @@ from penstock.errors import PenstockError, SchemaChanged, first_line
 from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
 from penstock.plans import WATERMARK
 from penstock.segment import event_packing, processor
+from penstock.segment.bounded_predicates import bounded
 from penstock.segment.predicate_index import index
 from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, spec, terms
 from penstock.segment.rule_files import RuleFile, parse
@@ -71,7 +72,8 @@ def match(
                 f"no column {column!r}", where=f"segment.match {name!r}", next=f"use one of {', '.join(frame.columns)}"
             )
     _check_time(frame, time, name)
-    rules, made = _planned(frame, rules, key, name)
+    rules, checked = _planned(frame, rules, key, name)
+    frame, made = checked.frame, checked.plan
     for option, value in STATE.items():
         frame.sparkSession.conf.set(option, value)
     found = index(made.predicates, frame.schema)
@@ -80,7 +82,8 @@ def match(
     from penstock.cql.matching.id_match import identity
 
     person = identity(F.col(key).cast("string"))
-    packed = event_packing.projected(frame, made, found, person, time).mapInArrow(packing, event_packing.SCHEMA)
+    events = event_packing.projected(frame, made, found, person, time, checked.names)
+    packed = events.mapInArrow(packing, event_packing.SCHEMA)
     by_events = clock == "events"
     if by_events:
         require_no_window(frame, f"segment.match {name!r}")
@@ -103,13 +106,21 @@ def _time_of(frame: DataFrame, name: str) -> str:
     return marked[0]
 
 
+class Checked(NamedTuple):
+    """A plan that Spark accepts; the frame with the predicates that are columns, and their names by their text."""
+
+    plan: RulePlan
+    frame: DataFrame
+    names: dict[str, str]
+
+
 _LAST: dict[tuple[str, str], RuleFile] = {}
 """The last rules of each stream of this process, by its name and their file."""
 
 
 def _planned(
     frame: DataFrame, rules: Sequence[Rule] | RuleFile, key: str, name: str
-) -> tuple[Sequence[Rule] | RuleFile, RulePlan]:
+) -> tuple[Sequence[Rule] | RuleFile, Checked]:
     """The rules and their plan; the last valid rules if a file now has rules that Spark refuses."""
     if isinstance(rules, str):
         raise PenstockError(
@@ -131,10 +142,14 @@ def _planned(
     return rules, made
 
 
-def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> RulePlan:
+def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> Checked:
     made = plan(tuple(rules))
     _check(frame, made, key)
-    return made
+    return Checked(made, *bounded(frame, [*made.predicates, *made.values], lambda text: _rule_of(text, made.source)))
+
+
+def _rule_of(text: str, rules: Sequence[Rule]) -> str:
+    return next((rule.where for rule in rules if any(text == one for one, _ in _texts(rule))), "")
 
 
 def _check_time(frame: DataFrame, time: str, name: str) -> None:
@@ -152,6 +167,8 @@ def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
     """Let Spark analyze all predicates and values together; the error names the rule."""
     texts = [*map(event_packing.flag, made.predicates), *map(event_packing.amount, made.values)]
     try:
+        for text in (*made.predicates, *made.values):
+            _require_one(frame, text)
         frame.select(key, *map(F.expr, texts))
     except (AnalysisException, ParseException) as error:
         for rule in made.source:
@@ -159,12 +176,23 @@ def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
         raise PenstockError(f"Spark refuses the rules: {first_line(error)}", next="fix their predicates") from None
 
 
-def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
+def _require_one(frame: DataFrame, text: str) -> None:
+    """Let Spark parse a text alone: "true, 2L, 0L) + if(false" is no expression, but would be one within another."""
+    frame.sparkSession._jsparkSession.sessionState().sqlParser().parseExpression(text)
+
+
+def _texts(rule: Rule) -> list[tuple[str, str]]:
+    """The predicates and values of a rule, and the SQL that Spark evaluates for each."""
     every = list(terms(rule.condition))
     texts = [(text, event_packing.flag(text)) for term in every for text in predicates(term)]
     texts += [(term.of, event_packing.amount(term.of)) for term in every if isinstance(term, Total)]
-    for text, written in [*texts, *([(rule.leave, event_packing.flag(rule.leave))] if rule.leave else [])]:
+    return [*texts, *([(rule.leave, event_packing.flag(rule.leave))] if rule.leave else [])]
+
+
+def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
+    for text, written in _texts(rule):
         try:
+            _require_one(frame, text)
             frame.select(key, F.expr(written))
         except (AnalysisException, ParseException) as error:
             raise PenstockError(

@@ -1,4 +1,4 @@
-"""Java's syntax of regular expressions, written again in that of the package `regex`.
+"""Java's syntax of regular expressions: read into a tree, and written again in the syntax of the package `regex`.
 
 A reader goes over the pattern once, as Java's compiler does, and writes each element so that it needs no flag: a
 letter without case becomes a set of two, a dot the set of what it does not match. What has no equal is refused, and so
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
 LONGEST_PATTERN = 10_000
 MOST_ELEMENTS = 20_000
@@ -54,18 +56,101 @@ _BINARY = {
     "WHITE_SPACE": r"\p{White_Space}",
 }
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
-Element = tuple[str, int]
-"""A part of the expression in the new syntax, and how many elements it has."""
+BEGIN, END = r"\A", r"\Z"
+LAST = rf"(?:{_NOT_INSIDE_BREAK}(?=(?:\x0d\x0a|[{_BREAKS}])?\Z))"
+"""The end of the text, or the place before the line's end there."""
+_IS_EDGE = rf"(?<=[{_WORD}])(?![{_WORD}])|(?<![{_WORD}])(?=[{_WORD}])"
+BOUNDARY, NO_BOUNDARY = f"(?:{_IS_EDGE})", f"(?!{_IS_EDGE})"
+ANY = "(?s:.)"
 
 
-def translated(pattern: str) -> str:
-    """The same expression for `regex`, version 1; raises ValueError for what Java refuses, or what has no equal."""
+@dataclass(frozen=True)
+class Characters:
+    """One character, of a set."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """What takes no characters: BEGIN, END, LAST, BOUNDARY, NO_BOUNDARY, or another."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A reference to a group, or a character of several code points; `source` is as the user wrote it."""
+
+    text: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Sequence:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """`head` is how it begins: "(", "(?:", "(?P<name>", "(?>", or that of a look-around."""
+
+    head: str
+    body: Node
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """`quantifier` is as written; `most` is None without an upper bound; `source` is as the user wrote it."""
+
+    body: Node
+    quantifier: str
+    least: int
+    most: int | None
+    source: str
+
+
+_ANY_BREAK = Characters(rf"[\x0b\x0c{_BREAKS}]")
+Node: TypeAlias = Characters | Place | Special | Sequence | Choice | Group | Repeat
+Element = tuple[Node, int]
+"""A part of the expression, and how many elements it has if what it repeats is written out."""
+
+
+def read(pattern: str) -> Element:
+    """The expression as a tree; raises ValueError for what Java refuses, or what has no equal."""
     if len(pattern) > LONGEST_PATTERN:
         raise ValueError(f"it has {len(pattern)} characters, and at most {LONGEST_PATTERN} are read")
     try:
         return _Reader(pattern).whole()
     except RecursionError:
         raise ValueError("it has too many groups in one another") from None
+
+
+def translated(pattern: str) -> str:
+    """The same expression for `regex`, version 1; raises ValueError as `read`."""
+    try:
+        return _written(read(pattern)[0])
+    except RecursionError:
+        raise ValueError("it has too many groups in one another") from None
+
+
+def _written(node: Node) -> str:
+    match node:
+        case Sequence(parts):
+            return "".join(map(_written, parts))
+        case Choice(parts):
+            return "|".join(map(_written, parts))
+        case Group(head, body):
+            return f"{head}{_written(body)})"
+        case Repeat(body, quantifier):
+            return _each_once(_written(body), quantifier) + quantifier
+        case _:
+            return node.text
 
 
 def _tokens(pattern: str) -> Iterator[str]:
@@ -104,11 +189,11 @@ class _Reader:
         self._groups = 0
         self._names: set[str] = set()
 
-    def whole(self) -> str:
-        text, _ = self._alternatives()
+    def whole(self) -> Element:
+        element = self._alternatives()
         if self._peek():
             raise ValueError("Unmatched closing ')'")
-        return text
+        return element
 
     def _peek(self) -> str:
         """The next token; "" at the end. In comments mode, spaces and comments are none."""
@@ -144,39 +229,49 @@ class _Reader:
         return text
 
     def _alternatives(self) -> Element:
-        texts, size = [], 0
+        parts, size = [], 0
         while True:
-            text, more = self._sequence()
-            texts.append(text)
+            part, more = self._sequence()
+            parts.append(part)
             size += more
             if not self._accepts("|"):
-                return "|".join(texts), size
+                return (parts[0] if len(parts) == 1 else Choice(tuple(parts))), size
 
     def _sequence(self) -> Element:
-        texts, size = [], 0
+        parts: list[Node] = []
+        size = 0
         while self._peek() not in ("", "|", ")"):
+            start = self._at
             element = self._element()
             if element is None:
                 continue
-            repeats, least = self._repeats()
-            texts.append(_each_once(element[0], repeats) + repeats)
+            part, least = self._repeated(element[0], start)
+            parts.append(part)
             size += element[1] * max(least, 1)
             if size > MOST_ELEMENTS:
                 raise ValueError(f"it has more than {MOST_ELEMENTS} elements, if what it repeats is written out")
-        return "".join(texts), size
+        return (parts[0] if len(parts) == 1 else Sequence(tuple(parts))), size
 
-    def _repeats(self) -> Element:
-        """A quantifier, or "", and its least number."""
+    def _source(self, start: int) -> str:
+        """The tokens from `start` on, as the user wrote them."""
+        return "".join(
+            token[1:] if len(token) == 2 and token[0] == "=" else token for token in self._tokens[start : self._at]
+        )
+
+    def _repeated(self, node: Node, start: int) -> Element:
+        """The node with the quantifier that follows it, if one does, and its least number."""
         token = self._peek()
+        most: int | None
         if token in ("*", "+", "?"):
-            text, least = self._next(), int(token == "+")
+            text, least, most = self._next(), int(token == "+"), 1 if token == "?" else None
         elif token == "{":
-            text, least = self._counted()
+            text, least, most = self._counted()
         else:
-            return "", 1
-        return text + (self._next() if self._peek() in ("?", "+") else ""), least
+            return node, 1
+        text += self._next() if self._peek() in ("?", "+") else ""
+        return Repeat(node, text, least, most, self._source(start)), least
 
-    def _counted(self) -> Element:
+    def _counted(self) -> tuple[str, int, int | None]:
         self._next()
         least, comma, most = self._until("}", "Unclosed counted closure").partition(",")
         numbers = [text for text in (least, most) if text]
@@ -184,7 +279,8 @@ class _Reader:
             raise ValueError("Illegal repetition")
         if most and int(most) < int(least):
             raise ValueError("Illegal repetition range")
-        return f"{{{least}{comma}{most}}}", int(least)
+        upper = (int(most) if most else None) if comma else int(least)
+        return f"{{{least}{comma}{most}}}", int(least), upper
 
     def _element(self) -> Element | None:
         """What a quantifier can follow; None for flags."""
@@ -197,8 +293,10 @@ class _Reader:
             raise ValueError("Illegal repetition")
         if token[0] == "\\":
             return self._escape(token), 1
-        special = {"[": self._set, ".": self._dot, "^": self._begin, "$": self._end}.get(token)
-        return special() if special else self._literal(token[-1]), 1
+        if token in ("^", "$"):
+            return Place(self._begin() if token == "^" else self._end()), 1
+        special = {"[": self._set, ".": self._dot}.get(token)
+        return Characters(special() if special else self._literal(token[-1])), 1
 
     # Groups and flags.
 
@@ -207,11 +305,11 @@ class _Reader:
         head = self._head()
         if head is None:
             return None
-        text, size = self._alternatives()
+        body, size = self._alternatives()
         if not self._accepts(")"):
             raise ValueError("Unclosed group")
         self._flags = flags
-        return f"{head}{text})", size + 1
+        return Group(head, body), size + 1
 
     def _head(self) -> str | None:
         """How a group begins; None for flags until the end of the group around them."""
@@ -264,12 +362,12 @@ class _Reader:
 
     def _dot(self) -> str:
         if "s" in self._flags:
-            return "(?s:.)"
+            return ANY
         return r"[^\x0a]" if "d" in self._flags else f"[^{_BREAKS}]"
 
     def _begin(self) -> str:
         if "m" not in self._flags:
-            return r"\A"
+            return BEGIN
         if "d" in self._flags:
             return r"(?:\A|(?<=\x0a)(?!\Z))"
         return rf"(?:\A|{_NOT_INSIDE_BREAK}(?<=[{_BREAKS}])(?!\Z))"
@@ -285,29 +383,24 @@ class _Reader:
         """The end of the text, or the place before the line's end there."""
         if "d" in self._flags:
             return r"(?=\x0a?\Z)"
-        return rf"(?:{_NOT_INSIDE_BREAK}(?=(?:\x0d\x0a|[{_BREAKS}])?\Z))"
+        return LAST
 
-    def _escape(self, token: str) -> str:
-        letter = token[1:]
-        if letter in ("b", "B"):
-            return self._boundary(letter)
-        if letter == "k":
-            return self._named_reference()
-        if letter.isdigit() and letter != "0":
-            return self._reference(letter)
-        places = {"A": r"\A", "z": r"\Z", "G": r"\G", "R": rf"(?:\x0d\x0a|[\x0b\x0c{_BREAKS}])", "X": r"\X"}
-        if letter == "Z":
-            return self._last()
-        if letter in places:
-            return places[letter]
-        found = self._in_set(token)
-        return f"[{found}]" if len(found) > 1 else self._literal(found)
-
-    def _boundary(self, letter: str) -> str:
-        if self._peek() == "{":
+    def _escape(self, token: str) -> Node:
+        letter, start = token[1:], self._at - 1
+        if letter == "k" or (letter.isdigit() and letter != "0"):
+            text = self._named_reference() if letter == "k" else self._reference(letter)
+            return Special(text, self._source(start))
+        if letter == "X":
+            return Special(r"\X", token)
+        if letter == "R":
+            return Group("(?:", Choice((Sequence((Characters(r"\x0d"), Characters(r"\x0a"))), _ANY_BREAK)))
+        if letter in ("b", "B") and self._peek() == "{":
             raise ValueError("\\b{g} is not supported")
-        is_edge = rf"(?<=[{_WORD}])(?![{_WORD}])|(?<![{_WORD}])(?=[{_WORD}])"
-        return f"(?:{is_edge})" if letter == "b" else f"(?!{is_edge})"
+        places = {"A": BEGIN, "z": END, "G": r"\G", "b": BOUNDARY, "B": NO_BOUNDARY, "Z": self._last()}
+        if letter in places:
+            return Place(places[letter])
+        found = self._in_set(token)
+        return Characters(f"[{found}]" if len(found) > 1 else self._literal(found))
 
     def _named_reference(self) -> str:
         if not self._accepts("<"):
