@@ -19,7 +19,8 @@ LAYERS = (
     "errors log_lines waits __init__",
     "extras",
     "lazy",
-    "config delays exposition packed_rows paths secret_settings signals schema native delivery plans casts",
+    "config delays exposition packed_rows paths secret_settings signals schema native delivery plans casts"
+    " spark_refusals",
     "wire database codec local checkpoint serve",
     "query markers upsert sink_part real_time spark_settings",
     "keyed_state",

@@ -63,7 +63,7 @@ def without_java(spark):
 
 @ps.pipeline
 def wrong(spark):
-    return ps.write(ticks(spark).select("no_such_column"), SINK)
+    return ps.write(ticks(spark).select("valeu"), SINK)
 """
 
 
@@ -105,8 +105,12 @@ def test_each_query_is_an_object(tmp_path: Path, services: Services) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        (
+            "wrong",
+            'there is no column valeu ({folder}/shop.py, line 52: return ps.write(ticks(spark).select("valeu"), SINK)).'
+            " Next: did you mean value? the columns are timestamp, value",
+        ),
         ("counts", "output mode is not supported for streaming aggregations without watermark"),
-        ("wrong", "line 52"),
         ("changes", "did not answer for 1 s (pipeline changes). Next: start what the lines above wait for"),
         ("orders", "there is no orders in shop.py"),
     ],
@@ -115,7 +119,7 @@ def test_what_a_run_would_refuse_is_told(tmp_path: Path, name: str, said: str) -
     ran = check(tmp_path, f"shop.py:{name}", "--wait", "1")
     assert (ran.returncode, ran.stdout) == (1, "")
     last = ran.stderr.splitlines()[-1]
-    assert last.startswith("penstock: ") and said in last
+    assert last.startswith("penstock: ") and said.format(folder=tmp_path) in last
     assert "Traceback" not in ran.stderr
 
 

@@ -23,6 +23,7 @@ from penstock.kafka.broker_check import require_brokers
 from penstock.plans import require_streamable
 from penstock.query import Query
 from penstock.real_time import REAL_TIME
+from penstock.run import faults
 from penstock.run.life_signs import reads_of, writes_of
 from penstock.run.pipeline import Pipeline
 from penstock.session import local_session, until_end
@@ -98,8 +99,7 @@ def _look(pipeline: Pipeline, name: str, query: Query, checkpoint: Location) -> 
     try:
         require_streamable(query.frame, query.mode)
     except AnalysisException as error:
-        what = (error.getMessage() or str(error)).splitlines()[0]
-        raise PenstockError(what, where=f"query {full_name}, mode {query.mode!r}") from error
+        raise faults.of_spark(error, f"query {full_name}, mode {query.mode!r}") from error
     require_own(store_of(checkpoint, query.frame.sparkSession), of_query(query.frame, query.sinks))
     return {
         "query": full_name,

@@ -6,6 +6,7 @@ file are reported with the line of that file.
 
 from __future__ import annotations
 
+import linecache
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +25,13 @@ from penstock.config import Duration, duration
 from penstock.errors import PenstockError
 from penstock.query import Query, passing_failure
 from penstock.real_time import REAL_TIME
+from penstock.run import faults
 
 EVERY = "1 second"
 TARGET = timedelta(minutes=1)
 """The shortest target that a pipeline has if its user gives none."""
+LONGEST_CODE = 160
+"""Characters of a user's code in an error."""
 
 Build = Callable[[SparkSession], Query | Sequence[Query]]
 
@@ -150,11 +154,19 @@ def blame(file: str | Path) -> Iterator[None]:
         # Spark asks a Python process for the columns of a source, and that process may have been killed.
         if isinstance(error, (PySparkException, Py4JJavaError)) and (passing := passing_failure(error, place)):
             raise passing from error
-        # Spark's messages continue with the whole query plan.
+        if isinstance(error, (PySparkException, Py4JJavaError)):
+            raise faults.of_spark(error, place) from error
         said = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
         raise PenstockError(said, where=place) from error
 
 
 def _line(error: BaseException, file: str | Path) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return f"{file}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    return f"{file}, line {frames[-1].lineno}: {_code(frames[-1])}" if frames else ""
+
+
+def _code(frame: traceback.FrameSummary) -> str:
+    """The expression that failed in one line, also if it has several."""
+    numbers = range(frame.lineno or 0, (frame.end_lineno or 0) + 1)
+    text = " ".join(filter(None, (linecache.getline(frame.filename, number).strip() for number in numbers)))
+    return text.rstrip(",") if len(text) <= LONGEST_CODE else f"{text[:LONGEST_CODE]}..."

@@ -82,7 +82,7 @@ def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates:
     is deleted. `name` names the state in the checkpoint. For other functions use `fold`. Raises PenstockError for an
     invalid aggregate.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = _columns(table, by, name)
     frame, made = parse(table.df, aggregates)
     for one in made:
         if any(part.function not in ("count", "sum") for part in one.parts):
@@ -115,13 +115,23 @@ def fold(
     `initial`; rows are dicts of the table's key and values. The two functions run row by row in Python. The result is
     as in `aggregate`.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = _columns(table, by, name)
     columns = list(dict.fromkeys([*by, *table.key, *table.values]))
     kinds = struct_of(returns, f"table.fold {name}")
     signed = _revisions(table, table.df, by, [column for column in columns if column not in by], name)
     logic = Fold(arrow_schema(columns_of(table.df, by)), arrow_schema(kinds), initial, add, subtract)
     output = st.StructType([*columns_of(table.df, by), *kinds])
     return _totals(signed, logic, by, output, name)
+
+
+def _columns(table: Table, by: str | Sequence[str], name: str) -> list[str]:
+    wanted = [by] if isinstance(by, str) else list(by)
+    if missing := [column for column in wanted if column not in table.df.columns]:
+        has = ", ".join(table.df.columns)
+        raise PenstockError(
+            f"the table has no column {', '.join(missing)}", where=f"table {name}", next=f"set by= to some of {has}"
+        )
+    return wanted
 
 
 def _revisions(table: Table, frame: DataFrame, by: Sequence[str], values: Sequence[str], name: str) -> DataFrame:
