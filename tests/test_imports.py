@@ -21,6 +21,7 @@ LAYERS = (
     "lazy",
     "config delays exposition packed_rows paths secret_settings signals schema native delivery plans casts"
     " spark_refusals",
+    "public",
     "wire database codec local checkpoint serve",
     "query markers upsert sink_part real_time spark_settings",
     "keyed_state",

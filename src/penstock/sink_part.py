@@ -14,6 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import delays
 from penstock.errors import PenstockError
+from penstock.public import public
 from penstock.query import AroundSink, Batch, KeyedFrame, Sink
 from penstock.spark_refusals import refusal
 
@@ -59,6 +60,7 @@ class Only(AroundSink):
             ) from None
 
 
+@public("only")
 def only(condition: str, sink: Sink, *, columns: Sequence[str] | None = None) -> Only:
     """The sink, which gets only the rows for which the SQL `condition` is true, and of these the `columns`, or all.
 

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from penstock import real_time
 from penstock.config import Duration, duration
 from penstock.errors import PenstockError
+from penstock.public import public
 from penstock.query import Query, passing_failure
 from penstock.real_time import REAL_TIME
 from penstock.run import faults
@@ -90,6 +91,7 @@ def pipeline(
 ) -> Callable[[Build], Pipeline]: ...
 
 
+@public("pipeline")
 def pipeline(
     build: Build | None = None,
     /,

@@ -15,6 +15,7 @@ from penstock.config import Duration, duration
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
 from penstock.plans import WATERMARK
+from penstock.public import public
 from penstock.segment import event_packing, processor
 from penstock.segment.predicate_index import index
 from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, spec, terms
@@ -36,6 +37,7 @@ STATE = {
 }
 
 
+@public("segment.match")
 def match(
     frame: DataFrame,
     rules: Sequence[Rule] | RuleFile,

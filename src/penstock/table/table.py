@@ -20,11 +20,13 @@ from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import parse
 from penstock.keyed_state.arrow_keys import arrow_schema, columns_of
 from penstock.keyed_state.buckets import stateful
+from penstock.public import public
 from penstock.table.revisions import DELETED, SIGN, VERSION, Fold, Revisions, Totals
 
 Row = dict[str, Any]
 
 
+@public("Table", key=str | Sequence[str])
 @dataclass(frozen=True)
 class Table:
     """The latest row by `key`: of each key the row with the highest `version` (integer or timestamp), else the last.
@@ -61,11 +63,13 @@ class Table:
         return [name for name in self.df.columns if name not in about]
 
 
+@public("table.to_stream")
 def to_stream(table: Table) -> DataFrame:
     """The revisions of the rows, one per row: the table's frame."""
     return table.df
 
 
+@public("table.count")
 def count(table: Table, *, by: str | Sequence[str], name: str) -> Table:
     """The number of rows of the table for each value of the columns `by`: a table with the column `count` (long).
 
@@ -74,6 +78,7 @@ def count(table: Table, *, by: str | Sequence[str], name: str) -> Table:
     return aggregate(table, by=by, name=name, count="count(*)")
 
 
+@public("table.aggregate")
 def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates: str) -> Table:
     """Counts and sums over the current rows of a table: a new row is added, the row that it replaces is subtracted.
 
@@ -98,6 +103,7 @@ def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates:
     return _totals(signed, logic, by, output, name)
 
 
+@public("table.fold")
 def fold(
     table: Table,
     *,
