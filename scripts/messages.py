@@ -26,7 +26,7 @@ SOURCE = ROOT / "src/penstock"
 BEGIN = "<!-- From here on written by `python scripts/messages.py`. -->\n"
 AREAS = {
     "Commands": "cli __main__ extras",
-    "Settings": "config paths serve signals schema delivery lazy public",
+    "Settings": "config paths serve signals schema delivery lazy public trial",
     "Changes of tables (`cdc`)": "cdc",
     "The database (CQL connections and values)": "database",
     "CQL tables (`cql`)": "cql",

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "src/penstock"
 LAYERS = (
     "errors log_lines waits __init__",
     "extras",
-    "lazy",
+    "lazy trial",
     "config delays exposition packed_rows paths secret_settings signals schema native delivery plans casts"
     " spark_refusals",
     "public",

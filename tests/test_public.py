@@ -21,7 +21,8 @@ from penstock.query import Query
 
 NOT_MARKED = {
     # Users raise and catch errors, and print their text.
-    *("PenstockError", "errors.PenstockError", "errors.DataLost", "errors.SchemaChanged", "errors.first_line"),
+    *("PenstockError", "errors.PenstockError", "errors.DataLost", "errors.Missing", "errors.SchemaChanged"),
+    "errors.first_line",
     "wire.groups.GroupHasMembers",
     # Penstock's functions make them and users get them.
     *("Batch", "Query", "cql.CqlSink", "cql.Erased", "cql.IdStore", "delta.DeltaSink", "files.FilesSink"),

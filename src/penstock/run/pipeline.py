@@ -6,7 +6,6 @@ file are reported with the line of that file.
 
 from __future__ import annotations
 
-import linecache
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock import real_time
+from penstock import real_time, trial
 from penstock.config import Duration, duration
 from penstock.errors import PenstockError
 from penstock.public import public
@@ -31,8 +30,6 @@ from penstock.run import faults
 EVERY = "1 second"
 TARGET = timedelta(minutes=1)
 """The shortest target that a pipeline has if its user gives none."""
-LONGEST_CODE = 160
-"""Characters of a user's code in an error."""
 
 Build = Callable[[SparkSession], Query | Sequence[Query]]
 
@@ -163,12 +160,10 @@ def blame(file: str | Path) -> Iterator[None]:
 
 
 def _line(error: BaseException, file: str | Path) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return f"{file}, line {frames[-1].lineno}: {_code(frames[-1])}" if frames else ""
-
-
-def _code(frame: traceback.FrameSummary) -> str:
-    """The expression that failed in one line, also if it has several."""
-    numbers = range(frame.lineno or 0, (frame.end_lineno or 0) + 1)
-    text = " ".join(filter(None, (linecache.getline(frame.filename, number).strip() for number in numbers)))
-    return text.rstrip(",") if len(text) <= LONGEST_CODE else f"{text[:LONGEST_CODE]}..."
+    found = error.__traceback__
+    places = []
+    while found is not None:
+        if found.tb_frame.f_code.co_filename == str(file):
+            places.append(trial.place(found.tb_frame, found.tb_lasti))
+        found = found.tb_next
+    return places[-1] if places else ""
