@@ -37,7 +37,7 @@ REFUSED = "AnalysisException", "ParseException"
 def public(name: str, **wider: Any) -> Callable[[F], F]:
     """Mark a public function or class, which users call by `name`.
 
-    `wider` are types of arguments that take more than their annotations say, which are those of a dataclass's fields.
+    `wider` are types of arguments that are not refused here though they are not of their annotations.
     """
 
     def mark(function: F) -> F:

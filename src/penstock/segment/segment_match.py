@@ -37,7 +37,8 @@ STATE = {
 }
 
 
-@public("segment.match")
+# The name of a file has an advice of its own.
+@public("segment.match", rules=Sequence[Rule] | RuleFile | str)
 def match(
     frame: DataFrame,
     rules: Sequence[Rule] | RuleFile,

@@ -26,6 +26,7 @@ from penstock.table.revisions import DELETED, SIGN, VERSION, Fold, Revisions, To
 Row = dict[str, Any]
 
 
+# The annotation is that of the field; a string is one column.
 @public("Table", key=str | Sequence[str])
 @dataclass(frozen=True)
 class Table:
