@@ -26,14 +26,14 @@ SOURCE = ROOT / "src/penstock"
 BEGIN = "<!-- From here on written by `python scripts/messages.py`. -->\n"
 AREAS = {
     "Commands": "cli __main__ extras",
-    "Settings": "config paths serve signals schema delivery lazy",
+    "Settings": "config paths serve signals schema delivery lazy public trial",
     "Changes of tables (`cdc`)": "cdc",
     "The database (CQL connections and values)": "database",
     "CQL tables (`cql`)": "cql",
     "Kafka sources and sinks (`kafka`)": "kafka upsert",
     "The Kafka client (`penstock.wire`)": "wire",
     "Formats and the schema registry": "codec",
-    "Pipelines and queries": "run query sink_part real_time plans markers session warm log_lines waits",
+    "Pipelines and queries": "run query sink_part real_time plans markers session warm log_lines waits spark_refusals",
     "Clusters": "spark_settings executors workers",
     "Checkpoints": "checkpoint",
     "Windows, tables and joins": "window table join keyed_state",
@@ -66,7 +66,7 @@ ELSEWHERE = {
     "fault.text": "the message of the error that ended the query",
     "str(error)": "the message of another error: of the Kafka client, or of a library",
     "str(problem)": "the message of another error: of the Kafka client, or of a library",
-    "penstock.cli.check: what": "the first line of an error of Spark",
+    "told.what": "what Spark refuses; `spark_refusals` says the message",
     "said": "the first line of an error of Spark or of the user's code",
     "text": "the value that is not valid; the caller says what is wrong with it",
     "at": "the value that is not valid; the caller says what is wrong with it",
@@ -225,7 +225,8 @@ def _constructed(module: Module) -> Iterator[Entry]:
         if not isinstance(node, ast.Call):
             continue
         name = name_of(node.func)
-        ours = name in kinds("PenstockError")
+        # A refusal of Spark becomes one of our errors elsewhere.
+        ours = name in kinds("PenstockError") or name == "Refusal"
         if not ours and not (id(node) in raised and _is_error(name)) and not _is_usage(node):
             continue
         text = _text(node, name)

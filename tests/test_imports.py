@@ -18,9 +18,10 @@ PACKAGE = Path(__file__).parents[1] / "src/penstock"
 LAYERS = (
     "errors log_lines waits __init__",
     "extras",
-    "lazy",
+    "lazy trial",
     "config delays exposition packed_rows paths secret_settings signals schema native delivery plans casts "
-    "java_regex_syntax",
+    "java_regex_syntax spark_refusals",
+    "public",
     "wire database codec local checkpoint serve",
     "query markers upsert sink_part real_time spark_settings",
     "keyed_state",

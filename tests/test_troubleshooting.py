@@ -8,11 +8,10 @@ import socket
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from cassandra.cluster import Session
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import messages
 import penstock
@@ -101,7 +100,8 @@ RAISED: dict[str, Callable[[], object]] = {
     "wrong codec": lambda: kafka.sink(topic="t", servers="127.0.0.1:9092", format="xml"),  # type: ignore[arg-type]
     "wrong delivery": lambda: kafka.sink(topic="t", servers="127.0.0.1:9092", delivery="perhaps"),  # type: ignore[arg-type]
     "wrong registry": lambda: Registry("registry"),
-    "no sink": lambda: penstock.write(SimpleNamespace(isStreaming=True)),
+    "no sink": lambda: penstock.write(object.__new__(DataFrame)),
+    "wrong type": lambda: Producer(["127.0.0.1:9092"]),  # type: ignore[arg-type]
     "wrong acks": lambda: Producer("127.0.0.1:9092", acks=7),  # type: ignore[arg-type]
     "wrong servers": lambda: Producer("nowhere"),
     "broker away": broker_away,

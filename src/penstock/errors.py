@@ -31,6 +31,10 @@ class SchemaChanged(PenstockError):
     retriable = True
 
 
+class Missing(PenstockError):
+    """What a name refers to is not there: a table, a topic."""
+
+
 def first_line(error: BaseException) -> str:
     """What an error of a library says first, without the plan or the stack below it; its class if it says nothing."""
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)

@@ -31,6 +31,7 @@ from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.markers import Marker, is_written
 from penstock.plans import require_classic
+from penstock.public import public
 from penstock.query import Batch, Unavailable, causes, compute, in_batches
 
 COLUMN = "batch"
@@ -104,6 +105,7 @@ class FilesSink:
         (writer.partitionBy(*self.partition_by) if self.partition_by else writer).parquet(path)
 
 
+@public("files.sink")
 def sink(
     path: str | PathLike[str], *, partition_by: str | Sequence[str] = (), compression: Compression = "zstd"
 ) -> FilesSink:

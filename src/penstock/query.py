@@ -32,6 +32,7 @@ from penstock.errors import PenstockError
 from penstock.local import worker_waits
 from penstock.local.worker_waits import QUERY_ID
 from penstock.plans import require_classic
+from penstock.public import public
 from penstock.spark_settings import FILE_MANAGER, MANAGER
 
 ONCE = "once"
@@ -164,6 +165,7 @@ class Query:
     name: str | None = None
     mode: Mode = "append"
 
+    @public("Query.start")
     def start(
         self,
         *,
@@ -259,6 +261,7 @@ def _require_no_renames(spark: SparkSession, checkpoint: str | Location) -> None
         )
 
 
+@public("write")
 def write(frame: DataFrame | KeyedFrame, *sinks: Sink, name: str | None = None, mode: Mode = "append") -> Query:
     """A query, not yet started, that writes each row of a streaming `frame` to every sink.
 

@@ -28,6 +28,7 @@ from penstock import spark_settings
 from penstock.errors import PenstockError
 from penstock.local import classes, fork_server, jars, java
 from penstock.local.ports import HOST
+from penstock.public import public
 from penstock.spark_settings import MASTER, is_local, local_master
 
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -40,6 +41,7 @@ STOPPED = "stopped SparkContext", "SparkContext was shut down"
 """In Spark's errors after its process was told to end."""
 
 
+@public("spark")
 def spark(app: str = "penstock", cores: int | None = None, memory: str | None = None, **conf: str) -> SparkSession:
     """The running session, which keeps its settings except for `conf`, or a new one.
 

@@ -13,8 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import delays
-from penstock.errors import PenstockError, first_line
+from penstock.errors import PenstockError
+from penstock.public import public
 from penstock.query import AroundSink, Batch, KeyedFrame, Sink
+from penstock.spark_refusals import refusal
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,15 @@ class Only(AroundSink):
                 return rows
             return rows.select(*self.columns, *(name for name in (delays.TIME,) if name in rows.columns))
         except (AnalysisException, ParseException) as error:
+            told = refusal(error, frame.columns)
             raise PenstockError(
-                f"Spark refuses the part {self.condition!r} of the rows: {first_line(error)}",
+                f"Spark refuses the part {self.condition!r} of the rows: {told.what}",
                 where=f"only, {' '.join(self.target)}",
-                next=f"use the frame's columns: {', '.join(frame.columns)}",
+                next=f"{told.hint}use the frame's columns: {', '.join(frame.columns)}",
             ) from None
 
 
+@public("only")
 def only(condition: str, sink: Sink, *, columns: Sequence[str] | None = None) -> Only:
     """The sink, which gets only the rows for which the SQL `condition` is true, and of these the `columns`, or all.
 

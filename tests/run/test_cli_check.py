@@ -17,7 +17,7 @@ import os
 import signal
 
 import penstock as ps
-from penstock import cdc, kafka
+from penstock import cdc, cql, kafka
 from pyspark.sql import functions as F
 
 VALUE = F.col("value").cast("string").alias("value")
@@ -62,8 +62,27 @@ def without_java(spark):
 
 
 @ps.pipeline
+def missing(spark):
+    orders = cdc.read(spark, "nowhere.orders", hosts="{cql}", name="orders")
+    known = cql.lookup(
+        orders.select("id", "user"),
+        *("nowhere.users",),
+        **dict(hosts="{cql}", on="user", columns=["name"], ttl="1 minute", name="users"),
+    )
+    totals = cql.sink("nowhere.totals", hosts="{cql}")
+    return [ps.write(known, totals, name="totals"), ps.write(ticks(spark).select("valeu"), SINK, name="ticks")]
+
+
+@ps.pipeline
+def topics(spark):
+    settings = dict(servers="{servers}", schema="value string")
+    frames = [kafka.read(spark, name, name=name, **settings).select("value") for name in ("no-clicks", "no-views")]
+    return [ps.write(frame, SINK, name=name) for frame, name in zip(frames, ("clicks", "views"))]
+
+
+@ps.pipeline
 def wrong(spark):
-    return ps.write(ticks(spark).select("no_such_column"), SINK)
+    return ps.write(ticks(spark).select("valeu"), SINK)
 """
 
 
@@ -71,8 +90,10 @@ NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""
 
 
-def check(folder: Path, *words: str, servers: str = NOBODY, command: str = "check") -> subprocess.CompletedProcess[str]:
-    (folder / "shop.py").write_text(FILE.replace("{servers}", servers))
+def check(
+    folder: Path, *words: str, servers: str = NOBODY, cql: str = NOBODY, command: str = "check"
+) -> subprocess.CompletedProcess[str]:
+    (folder / "shop.py").write_text(FILE.replace("{servers}", servers).replace("{cql}", cql))
     line = [sys.executable, "-m", "penstock", command, *words]
     return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False)
 
@@ -101,12 +122,44 @@ def test_each_query_is_an_object(tmp_path: Path, services: Services) -> None:
     assert told[0]["columns"] == {"value": "string"}
 
 
-@pytest.mark.slow_after(1)
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path, services: Services) -> None:
+    ran = check(tmp_path, "shop.py:missing", cql=services.cql)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    first, *faults = ran.stderr[ran.stderr.index("penstock: ") :].splitlines()
+    assert first == "penstock: there are 4 faults:"
+    assert [fault.split(" (")[0] for fault in faults] == [
+        "  1. there is no table nowhere.orders",
+        "  2. there is no table nowhere.users",
+        "  3. there is no table nowhere.totals",
+        "  4. there is no column valeu",
+    ]
+    assert all(f"({tmp_path}/shop.py, line " in fault and ". Next: " in fault for fault in faults)
+
+
+@pytest.mark.slow
+def test_missing_topics_are_told_with_a_command(tmp_path: Path, services: Services) -> None:
+    ran = check(tmp_path, "shop.py:topics", servers=services.kafka)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.splitlines()[-3:] == [
+        "penstock: there are 2 faults:",
+        *(
+            f"  {number}. there is no topic {topic} (Kafka at {services.kafka})."
+            f" Next: create it: penstock topics create {topic} --servers {services.kafka}"
+            for number, topic in enumerate(("no-clicks", "no-views"), 1)
+        ),
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        (
+            "wrong",
+            'there is no column valeu ({folder}/shop.py, line 71: return ps.write(ticks(spark).select("valeu"), SINK)).'
+            " Next: did you mean value? the columns are timestamp, value",
+        ),
         ("counts", "output mode is not supported for streaming aggregations without watermark"),
-        ("wrong", "line 52"),
         ("changes", "did not answer for 1 s (pipeline changes). Next: start what the lines above wait for"),
         ("orders", "there is no orders in shop.py"),
     ],
@@ -114,8 +167,7 @@ def test_each_query_is_an_object(tmp_path: Path, services: Services) -> None:
 def test_what_a_run_would_refuse_is_told(tmp_path: Path, name: str, said: str) -> None:
     ran = check(tmp_path, f"shop.py:{name}", "--wait", "1")
     assert (ran.returncode, ran.stdout) == (1, "")
-    last = ran.stderr.splitlines()[-1]
-    assert last.startswith("penstock: ") and said in last
+    assert said.format(folder=tmp_path) in ran.stderr[ran.stderr.index("penstock: ") :]
     assert "Traceback" not in ran.stderr
 
 

@@ -237,13 +237,13 @@ def waiting(frame: DataFrame, started: Path) -> DataFrame:
     ("given", "said"),
     [
         ({"rows": 0}, "rows is 0 .*from 1 to 100000"),
-        ({"rows": True}, "rows is True"),
+        ({"rows": True}, r"rows is a bool \(preview\)\. Next: give an integer"),
         ({"rows": 100_001}, "rows is 100001 .*write them to a sink"),
-        ({"rows": "10"}, "rows is '10'"),
+        ({"rows": "10"}, "rows is a str"),
         ({"timeout": "soon"}, "timeout is not a duration: 'soon'"),
         ({"timeout": 0}, "timeout is zero"),
         ({"mode": "all"}, "unknown mode 'all' .*'append', 'update', 'complete'"),
-        ({"frame": "clicks"}, "str is not a frame"),
+        ({"frame": "clicks"}, "frame is a str .*give a DataFrame or a KeyedFrame"),
     ],
 )
 def test_wrong_arguments(spark: SparkSession, given: dict[str, Any], said: str) -> None:

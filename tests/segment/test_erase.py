@@ -82,9 +82,18 @@ def test_a_person_that_is_written_again_and_again_is_told(
         segment.erase(["eve"], keyspace=keyspace, hosts=services.cql)
 
 
-@pytest.mark.parametrize("persons", ["ann", [5], [b"ann"], [None]])
-def test_what_is_no_list_of_texts_is_refused(persons: Any) -> None:
-    with pytest.raises(PenstockError, match=r"persons is a string, 'ann' .*\['ann'\]|is not a string"):
+@pytest.mark.parametrize(
+    ("persons", "said"),
+    [
+        ("ann", r"persons is a str .*give a list of strings, as in persons=\[\.\.\.\]"),
+        ([5], r"persons\[0\] is an int .*give a list of strings"),
+        ([b"ann"], r"persons\[0\] is a bytes .*give a list of strings"),
+        ([None], r"persons\[0\] is None .*give a list of strings"),
+        (iter([5]), "5 is not a string"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(persons: Any, said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
         segment.erase(persons, keyspace="seg", hosts="127.0.0.1:1")
 
 

@@ -34,6 +34,7 @@ from penstock.errors import PenstockError
 from penstock.log_lines import quoted
 from penstock.packed_rows import packed, packed_schema, rows_schema
 from penstock.plans import parallelism
+from penstock.public import public
 from penstock.schema import CqlTable
 
 log = logging.getLogger(__name__)
@@ -218,6 +219,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return retrying(self.settings, "planning a batch", plan)
 
 
+@public("cdc.read")
 def read(
     spark: SparkSession,
     table: str,

@@ -19,15 +19,17 @@ from penstock.cli.arguments import add_checkpoints, add_target, add_wait, checkp
 from penstock.cli.pipeline_file import lacks_session, load
 from penstock.cli.run import SLOTS
 from penstock.errors import PenstockError
-from penstock.kafka.broker_check import require_brokers
+from penstock.kafka.broker_check import unmet
 from penstock.plans import require_streamable
-from penstock.query import Query
+from penstock.query import Query, Unavailable
 from penstock.real_time import REAL_TIME
+from penstock.run import faults
 from penstock.run.life_signs import reads_of, writes_of
 from penstock.run.pipeline import Pipeline
 from penstock.session import local_session, until_end
 from penstock.signals import Stopped, ended_by
 from penstock.spark_settings import CORES
+from penstock.trial import on_trial, require_none
 
 
 def add(parser: ArgumentParser) -> None:
@@ -45,12 +47,17 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    pipeline = load_without_spark(args.target)
-    # Real-time mode asks for a core for each partition; these do no work here.
-    spark = local_session("penstock-check", args.cores or SLOTS)
-    with until_end(spark):
-        for told in _checked(pipeline or load(args.target), spark, checkpoints(args), args.wait):
-            print(json.dumps(told) if args.json else _as_text(told))
+    with on_trial(lacks_session) as trial:
+        pipeline = load_without_spark(args.target)
+        # Real-time mode asks for a core for each partition; these do no work here.
+        spark = local_session("penstock-check", args.cores or SLOTS)
+        with until_end(spark):
+            pipeline = pipeline or load(args.target)
+            queries = queries_within(args.wait, pipeline, spark)
+            # Queries with a part that is missing cannot be looked at.
+            looks = [] if trial.faults else _checked(pipeline, queries, spark, checkpoints(args), args.wait)
+    for told in looks:
+        print(json.dumps(told) if args.json else _as_text(told))
     return 0
 
 
@@ -64,13 +71,21 @@ def load_without_spark(target: str) -> Pipeline | None:
         return None
 
 
-def _checked(pipeline: Pipeline, spark: SparkSession, checkpoint: Location, wait: int) -> list[dict[str, Any]]:
-    queries = queries_within(wait, pipeline, spark)
+def _checked(
+    pipeline: Pipeline, queries: dict[str, Query], spark: SparkSession, checkpoint: Location, wait: int
+) -> list[dict[str, Any]]:
+    """What the queries do; raises PenstockError with all of their faults if they could not start."""
     if pipeline.every == REAL_TIME:
         real_time.require_slots(spark, [query.frame for query in queries.values()], f"pipeline {pipeline.name}")
-    looks = [_look(pipeline, name, query, checkpoint / pipeline.name / name) for name, query in queries.items()]
-    for query in queries.values():
-        require_brokers(query, timedelta(seconds=wait))
+    looks: list[dict[str, Any]] = []
+    faults: list[PenstockError] = []
+    for name, query in queries.items():
+        try:
+            looks.append(_look(pipeline, name, query, checkpoint / pipeline.name / name))
+        except PenstockError as error:
+            faults.append(error)
+        faults += unmet(query, timedelta(seconds=wait))
+    require_none(faults)
     return looks
 
 
@@ -83,7 +98,7 @@ def queries_within(wait: int, pipeline: Pipeline, spark: SparkSession) -> dict[s
         with ended_by(over):
             return pipeline.queries(spark)
     except Stopped:
-        raise PenstockError(
+        raise Unavailable(
             f"a server that the pipeline asks did not answer for {wait} s",
             where=f"pipeline {pipeline.name}",
             next="start what the lines above wait for, or check its address; --wait SECONDS waits longer",
@@ -98,8 +113,7 @@ def _look(pipeline: Pipeline, name: str, query: Query, checkpoint: Location) -> 
     try:
         require_streamable(query.frame, query.mode)
     except AnalysisException as error:
-        what = (error.getMessage() or str(error)).splitlines()[0]
-        raise PenstockError(what, where=f"query {full_name}, mode {query.mode!r}") from error
+        raise faults.of_spark(error, f"query {full_name}, mode {query.mode!r}") from error
     require_own(store_of(checkpoint, query.frame.sparkSession), of_query(query.frame, query.sinks))
     return {
         "query": full_name,

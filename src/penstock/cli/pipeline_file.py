@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -73,9 +74,19 @@ def _import_beside(path: Path) -> None:
 
 
 def lacks_session(error: PenstockError) -> bool:
-    """Whether a file could not be loaded because Spark's own code found no session."""
-    cause = error.__cause__
-    if not isinstance(cause, AssertionError | PySparkRuntimeError) or SparkSession.getActiveSession():
+    """Whether a file could not be loaded because Spark's own code found no session, for the file or for Penstock."""
+    return not SparkSession.getActiveSession() and any(map(_is_of_no_session, _causes(error)))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """What the error was raised from, or while handling it, and so on."""
+    while cause := error.__cause__ or error.__context__:
+        yield cause
+        error = cause
+
+
+def _is_of_no_session(cause: BaseException) -> bool:
+    if not isinstance(cause, AssertionError | PySparkRuntimeError) or cause.__traceback__ is None:
         return False
     last = traceback.extract_tb(cause.__traceback__)[-1]
     return Path(last.filename).is_relative_to(Path(pyspark.__file__).parent)

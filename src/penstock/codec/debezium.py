@@ -20,6 +20,7 @@ from penstock.codec.problem import good_changes
 from penstock.codec.text_formats import Json
 from penstock.codec.typed_records import Codec, Records, Transform
 from penstock.errors import PenstockError
+from penstock.public import public
 
 Place: TypeAlias = Literal[
     "kafka-key", "kafka-headers", "payload-key", "payload-before", "payload-after", "payload-diff"
@@ -31,6 +32,7 @@ Operation: TypeAlias = Literal["c", "u", "d", "r"]
 OPERATIONS = get_args(Operation)
 
 
+@public("cdc.events")
 def events(
     changes: DataFrame,
     *,

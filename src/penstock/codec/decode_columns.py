@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
 
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import Column, functions as F, types as st
 
 from penstock import casts
@@ -114,13 +114,20 @@ def with_corrupt(schema: st.StructType) -> st.StructType:
 def struct_of(schema: str | st.StructType, where: str) -> st.StructType:
     """The schema as a struct type; a string is parsed as Spark's DDL.
 
-    Raises PenstockError if the string is not a valid schema.
+    Raises PenstockError if the string is not a valid schema, or there is no Spark session, whose JVM parses it.
     """
     if not isinstance(schema, str):
         return schema
     next = 'write it as "id int NOT NULL, name string"'
     try:
         made = st.StructType.fromDDL(schema)
+    except PySparkRuntimeError as error:
+        # With its cause: `penstock run` loads a file that needs a session again, with one.
+        raise PenstockError(
+            "Spark reads the schema, and there is no Spark session yet",
+            where=where,
+            next="make one first, with penstock.spark(), or give the schema as a StructType",
+        ) from error
     except PySparkException as error:
         raise PenstockError(f"the schema cannot be read: {first_line(error)}", where=where, next=next) from None
     if not isinstance(made, st.StructType):

@@ -11,6 +11,7 @@ from penstock.codec.registry import Registry, SubjectNames, Subjects
 from penstock.codec.text_formats import Csv, Json, JsonSchema
 from penstock.codec.typed_records import Codec
 from penstock.errors import PenstockError
+from penstock.public import public
 
 Format: TypeAlias = Literal["json", "avro", "protobuf", "json-schema", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -22,6 +23,7 @@ REGISTERED: dict[str, Callable[[Subjects], Codec]] = {
 """Formats whose schemas are in a registry."""
 
 
+@public("kafka.codec")
 def codec(
     format: Format, *, registry: Registry | str | None = None, subjects: SubjectNames = "topic", schemas: bool = False
 ) -> Codec:

@@ -26,6 +26,7 @@ from pyspark.sql import Column, functions as F
 from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
 from penstock.errors import PenstockError
+from penstock.public import public
 
 MAGIC = 0
 """The first byte of Confluent's wire format; the schema id follows in four bytes."""
@@ -58,6 +59,7 @@ class RegistryUnavailable(PenstockError):
     retriable = True
 
 
+@public("kafka.Registry")
 @dataclass(frozen=True)
 class Registry:
     """A schema registry at `url`, such as "http://127.0.0.1:8081"; separate several URLs of one registry by commas.

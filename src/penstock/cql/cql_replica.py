@@ -37,6 +37,7 @@ from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import base_name, describe, quoted, table_names, token_of_key
 from penstock.errors import PenstockError
+from penstock.public import public
 from penstock.schema import CqlTable, spark_type
 from penstock.table.global_tables import GlobalTable, Put
 
@@ -153,6 +154,7 @@ class CqlFeed:
         return _text(keys), pa.Array.from_buffers(pa.binary(), page.rows, buffers)
 
 
+@public("cql.global_table")
 def global_table(
     table: str,
     *,

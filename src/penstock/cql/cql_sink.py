@@ -37,6 +37,7 @@ from penstock.database.table_catalog import canonical
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.plans import require_classic
+from penstock.public import public
 from penstock.query import Batch, KeyedFrame, batch_millis, in_batches
 from penstock.schema import CqlTable
 from penstock.upsert import Newest, require_key, require_no_late_results
@@ -120,6 +121,7 @@ class CqlSink:
         return found
 
 
+@public("cql.sink")
 def sink(
     table: str | Column,
     *,

@@ -23,9 +23,10 @@ from penstock.database.requests import Request, RequestLimits, Statement, send_a
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, describe, quoted, require_fit
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
-from penstock.errors import PenstockError, first_line
+from penstock.errors import PenstockError
 from penstock.plans import analyzed, each
 from penstock.schema import CqlTable, CqlType
+from penstock.spark_refusals import refusal
 
 # Control columns besides the tables' own; no column of a table can have these names.
 TABLE, DELETE, TTL, TIMESTAMP = "penstock$table", "penstock$delete", "penstock$ttl", "penstock$timestamp"
@@ -227,10 +228,11 @@ def require_kind(frame: DataFrame, column: str | Column, kind: type[st.DataType]
         made = F.expr(column) if isinstance(column, str) else column
         given = frame.select(made).schema[0].dataType
     except PySparkException as error:
+        told = refusal(error, frame.columns)
         raise PenstockError(
-            f"{argument} does not fit the frame: {first_line(error)}",
+            f"{argument} does not fit the frame: {told.what}",
             where=f"{where}, columns {', '.join(frame.columns)}",
-            next=f"fix {argument}=",
+            next=f"{told.hint}fix {argument}=",
         ) from error
     if not isinstance(given, kind):
         raise PenstockError(

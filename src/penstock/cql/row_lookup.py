@@ -25,6 +25,7 @@ from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import canonical, require_fit
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import taken
+from penstock.public import public
 from penstock.schema import CqlTable, spark_type
 
 WHERE = "cql.lookup"
@@ -33,6 +34,7 @@ KEY = "penstock$key"
 MEASURES = Measures(("rows", "hits", "keys", "found", "requests", "wait_ms", "cached"))
 
 
+@public("cql.lookup")
 def lookup(
     frame: DataFrame,
     table: str,

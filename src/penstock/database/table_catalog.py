@@ -10,11 +10,11 @@ from typing import Any
 from pyspark.sql import Column as SparkColumn, DataFrame, functions as F, types as st
 
 from penstock import casts
-from penstock.errors import PenstockError
+from penstock.errors import Missing, PenstockError
 from penstock.schema import LOG_SUFFIX, Column, CqlTable, CqlType, Udts, parse_type, spark_type
 
 
-class NoTable(PenstockError):
+class NoTable(Missing):
     """The database has no table of this name."""
 
 

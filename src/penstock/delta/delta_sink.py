@@ -27,6 +27,7 @@ from penstock.delta.delta_files import FILES, DataFile, FilesPlan, read_files, w
 from penstock.delta.delta_table import Log, arrow_schema, created, opened, remove
 from penstock.errors import PenstockError
 from penstock.plans import require_classic
+from penstock.public import public
 from penstock.query import Batch, KeyedFrame, compute, in_batches
 from penstock.upsert import require_key, require_no_late_results, require_same
 
@@ -152,6 +153,7 @@ class DeltaSink:
             remove(files, plan)
 
 
+@public("delta.sink")
 def sink(
     path: str | PathLike[str],
     *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +31,19 @@ from penstock.keyed_state.arrow_keys import (
     taken,
 )
 from penstock.keyed_state.buckets import Logic, Step, stateful, upserted, with_gone
+from penstock.public import public
 from penstock.table.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION, LatestLogic, changes
 from penstock.table.table import Table, versioned
 
 if TYPE_CHECKING:
     from penstock.table.global_tables import GlobalTable
+else:
+
+    class GlobalTable(Protocol):
+        """What `enrich` needs of it: its module loads compiled loops, which other joins do not need."""
+
+        def enrich(self, frame: DataFrame, *, on: str, how: str, name: str) -> DataFrame: ...
+
 
 InnerOrLeft: TypeAlias = Literal["inner", "left"]
 HOWS = ("inner", "left", "full")
@@ -46,6 +54,7 @@ MOVED = "_moved"
 Mask = npt.NDArray[np.bool_]
 
 
+@public("join.tables")
 def tables(left: Table, right: Table, *, name: str, how: Literal["inner", "left", "full"] = "inner") -> Table:
     """Joins two tables with the same key to a table; columns of a missing side are null.
 
@@ -71,6 +80,7 @@ def tables(left: Table, right: Table, *, name: str, how: Literal["inner", "left"
     return _table(rows, logic, left.key, columns, left.key, name)
 
 
+@public("join.foreign_key")
 def foreign_key(left: Table, right: Table, *, on: str, name: str, how: InnerOrLeft = "inner") -> Table:
     """Joins each row of `left` with the row of `right` whose key is in left's column `on`: a table with left's key.
 
@@ -108,6 +118,7 @@ def foreign_key(left: Table, right: Table, *, on: str, name: str, how: InnerOrLe
     return _table(rows, logic, (on,), columns, left.key, name)
 
 
+@public("join.stream_table")
 def stream_table(stream: DataFrame, table: Table, *, name: str, how: InnerOrLeft = "inner") -> DataFrame:
     """Joins each row of a stream with the table's row for its key: the stream's columns, then the table's values.
 
@@ -126,6 +137,7 @@ def stream_table(stream: DataFrame, table: Table, *, name: str, how: InnerOrLeft
     return stateful(rows, logic, name=name, key=table.key, output=output, timed=False)
 
 
+@public("join.enrich")
 def enrich(
     stream: DataFrame, table: Table | GlobalTable, *, on: str, name: str, how: InnerOrLeft = "left"
 ) -> DataFrame:
@@ -151,6 +163,7 @@ def enrich(
     return stream_table(stream, renamed, name=name, how=how)
 
 
+@public("join.streams")
 def streams(
     left: DataFrame,
     right: DataFrame,

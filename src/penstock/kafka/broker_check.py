@@ -1,13 +1,14 @@
-"""Asks the brokers of a query whether they answer: those of the topics that it reads, and those of its sinks."""
+"""Asks the brokers of a query whether they answer, and have the topics that it reads: its sources' and its sinks'."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 
 from penstock.checkpoint.identity import OUR_KAFKA, SPARKS_KAFKA, streams
-from penstock.errors import PenstockError
+from penstock.errors import Missing, PenstockError
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.kafka.security import SAME, SETTINGS, Security
 from penstock.query import AroundSink, Query, Sink
@@ -17,27 +18,43 @@ from penstock.wire.errors import KafkaError
 SERVERS = ("servers", "kafka.bootstrap.servers")
 
 
-def require_brokers(query: Query, patience: timedelta) -> None:
-    """Raise PenstockError if the brokers of a topic do not answer within `patience`, or refuse the user."""
-    asked = set()
-    for servers, options in (*_sources(query), *_sinks(query)):
+def unmet(query: Query, patience: timedelta) -> list[PenstockError]:
+    """Brokers that do not answer within `patience`, or refuse the user, and topics that are missing."""
+    asked: dict[str, set[str] | None] = {}
+    faults = []
+    for servers, options, topics in (*_sources(query), *_sinks(query)):
         if servers not in asked:
-            asked.add(servers)
-            asyncio.run(_ask(servers, security_of(options), patience))
+            try:
+                asked[servers] = asyncio.run(_topics(servers, security_of(options), patience))
+            except PenstockError as error:
+                asked[servers] = None
+                faults.append(error)
+        there = asked[servers]
+        faults += [_no_topic(topic, servers, there) for topic in topics if there is not None and topic not in there]
+    return faults
 
 
-def _sources(query: Query) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _no_topic(topic: str, servers: str, there: set[str]) -> PenstockError:
+    close = get_close_matches(topic, there, 1)
+    hint = f"did you mean {close[0]}? Else create it" if close else "create it"
+    next = f"{hint}: penstock topics create {topic} --servers {servers}"
+    return Missing(f"there is no topic {topic}", where=f"Kafka at {servers}", next=next)
+
+
+def _sources(query: Query) -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
     for format, options in streams(query.frame):
         given = {name.lower(): value for name, value in options.items()}
         servers = next((given[name] for name in SERVERS if name in given), "")
         if format in (OUR_KAFKA, SPARKS_KAFKA) and servers:
-            yield servers, given
+            named = given.get("topic") or given.get("subscribe") or ""
+            yield servers, given, [topic.strip() for topic in named.split(",") if topic.strip()]
 
 
-def _sinks(query: Query) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _sinks(query: Query) -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    """Without their topics, which are made at the first record where brokers allow that."""
     for sink in map(_inner, query.sinks):
         if isinstance(sink, KafkaSink):
-            yield sink.servers, sink.options
+            yield sink.servers, sink.options, []
 
 
 def _inner(sink: Sink) -> Sink:
@@ -53,7 +70,7 @@ def security_of(options: Mapping[str, str]) -> Security:
     return Security.of({name: value for name, value in named.items() if name in SETTINGS})
 
 
-async def _ask(servers: str, security: Security, patience: timedelta) -> None:
+async def _topics(servers: str, security: Security, patience: timedelta) -> set[str]:
     reader = Reader(
         servers,
         request_timeout=patience,
@@ -63,7 +80,7 @@ async def _ask(servers: str, security: Security, patience: timedelta) -> None:
     )
     try:
         async with reader:
-            await reader.topics()
+            return set(await reader.topics())
     except KafkaError as error:
         where = "" if servers in str(error) else f"Kafka at {servers}"
         raise PenstockError(str(error), where=where, next=error.next) from error

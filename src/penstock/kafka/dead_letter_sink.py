@@ -13,6 +13,7 @@ from penstock.codec.problem import CHANGE_TYPE, PROBLEM, TYPE, UNREADABLE, cell_
 from penstock.delivery import AT_LEAST_ONCE, Client, Delivery
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_sink import KafkaSink, sink
+from penstock.public import public
 from penstock.query import AroundSink, Batch
 
 
@@ -40,6 +41,7 @@ class DeadLetters(AroundSink):
         self.sink.save(letters(frame), batch)
 
 
+@public("kafka.dead_letters")
 def dead_letters(
     topic: str,
     *,

@@ -28,6 +28,7 @@ from penstock.delivery import OURS, SPARKS, Client, is_marker_group
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import FORMAT, READ, UNREADABLE, member
 from penstock.plans import parallelism
+from penstock.public import public
 
 if TYPE_CHECKING:
     from penstock.table.table import Table
@@ -60,6 +61,7 @@ NO_VALUE = "no value (a tombstone)"
 TABLE_PREFIX = "_kafka_"
 
 
+@public("kafka.read")
 def read(
     spark: SparkSession,
     topic: str,
@@ -412,6 +414,7 @@ class TableOptions(TypedDict):
     options: NotRequired[Mapping[str, str] | None]
 
 
+@public("kafka.read_table")
 def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Unpack[TableOptions]) -> Table:
     """A compacted topic as a table by its record key; a record without a value deletes its row.
 

@@ -29,6 +29,7 @@ from penstock.codec.typed_records import TIMESTAMP, Codec, Side, struct_part
 from penstock.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, OURS, SPARKS, Client, Delivery
 from penstock.errors import PenstockError
 from penstock.plans import STARTS
+from penstock.public import public
 from penstock.query import Batch, KeyedFrame, in_batches
 from penstock.upsert import Newest, require_no_late_results
 
@@ -303,6 +304,7 @@ class KafkaSink:
         return F.col(side)
 
 
+@public("kafka.sink")
 def sink(
     topic: str | Column | None = None,
     *,

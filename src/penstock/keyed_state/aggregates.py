@@ -11,8 +11,9 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F, types as st
 from pyspark.sql.pandas.types import to_arrow_type
 
-from penstock.errors import PenstockError, first_line
+from penstock.errors import PenstockError
 from penstock.keyed_state.exact_sums import DIGITS, divided, grouped
+from penstock.spark_refusals import refusal
 
 MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """The function that merges the partial results of each function."""
@@ -83,7 +84,8 @@ def _with_argument(frame: DataFrame, source: str, argument: str, name: str) -> D
     try:
         return frame.withColumn(source, F.expr("true" if argument == "*" else argument))
     except (AnalysisException, ParseException) as error:
-        raise _wrong(f"Spark refuses {argument!r}: {first_line(error)}", name) from None
+        told = refusal(error, frame.columns)
+        raise PenstockError(f"Spark refuses {argument!r}: {told.what}", where=f"{name}=", next=told.next) from None
 
 
 def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: str) -> Aggregate:

@@ -12,6 +12,7 @@ from penstock.errors import PenstockError
 from penstock.local import cql_node, kafka_broker, ports, postgres_server, registry_server, start
 from penstock.local.service import Service, ServiceFolder
 from penstock.local.start import Record, Say, load, locked, save
+from penstock.public import public
 
 # The slowest first: it starts while the others prepare.
 USUAL = (cql_node.SERVICE, kafka_broker.SERVICE)
@@ -73,6 +74,7 @@ class Services:
         return f"{ports.HOST}:{self.records[service.name].ports['client']}"
 
 
+@public("local.services.up")
 def up(
     root: Path = ROOT,
     *,
@@ -119,6 +121,7 @@ def up(
         return Services(root, {name: record for name, record in records.items() if record.alive})
 
 
+@public("local.services.down")
 def down(root: Path = ROOT) -> list[str]:
     """Stop the services that `up` started under this root; returns their names."""
     root = root.absolute()
@@ -132,6 +135,7 @@ def down(root: Path = ROOT) -> list[str]:
     return names
 
 
+@public("local.services.status")
 def status(root: Path = ROOT) -> list[Status]:
     """The state of Kafka and Cassandra, even if never started, and of other services until they are stopped."""
     root = root.absolute()

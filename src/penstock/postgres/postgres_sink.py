@@ -30,6 +30,7 @@ from penstock.postgres.postgres_columns import (
     rows_of,
 )
 from penstock.postgres.postgres_session import Session, connected, literal
+from penstock.public import public
 from penstock.query import Batch, KeyedFrame, compute, in_batches
 from penstock.upsert import require_key, require_no_late_results, require_same
 
@@ -106,6 +107,7 @@ class PostgresSink:
         return layout(frame, self.table, targets, unique, self.key, self.version, self.deleted)
 
 
+@public("postgres.sink")
 def sink(
     table: str,
     *,

@@ -21,6 +21,7 @@ from penstock.config import duration_text
 from penstock.errors import PenstockError
 from penstock.kafka.security import Security
 from penstock.kafka.source_format import TopicOffsets
+from penstock.public import public
 from penstock.wire.errors import KafkaError
 from penstock.wire.topic_records import Reader
 
@@ -119,6 +120,7 @@ def _told(topic: str | None, offset: Offset | None) -> str:
     return f"of up to {datetime.fromtimestamp(micros / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+@public("replicate.progress")
 def progress(
     spark: SparkSession,
     *checkpoints: str | Location,

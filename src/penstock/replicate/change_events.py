@@ -30,6 +30,7 @@ from penstock.database.access import Access, AccessOptions
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_read import decoder_of, raw_records
+from penstock.public import public
 from penstock.replicate.event_checks import KEY, of_another_table, reasons, require_fit
 from penstock.replicate.event_members import PAYLOAD, EventMembers
 from penstock.replicate.replicate_sink import require_times
@@ -53,6 +54,7 @@ class EventFormat:
     schemas: bool = False
 
 
+@public("replicate.changes")
 def changes(
     spark: SparkSession,
     topic: str,
@@ -139,6 +141,7 @@ def event_changes(
     return decoded.select(*columns, problem(F.coalesce(*found), lambda name: name).alias(PROBLEM))
 
 
+@public("replicate.events")
 def events(
     frame: DataFrame,
     *,

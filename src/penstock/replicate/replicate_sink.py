@@ -29,6 +29,7 @@ from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.packed_rows import COLUMN, is_packed, rows_schema, unpacked
 from penstock.plans import require_classic
+from penstock.public import public
 from penstock.query import Batch, in_batches
 from penstock.replicate.applied_groups import AppliedGroups, TwoWays
 from penstock.replicate.change_statements import change_statements, partitions
@@ -96,6 +97,7 @@ class ReplicateSink:
             delays.add_rows(batch.query, self._timed(frame).mapInArrow(self.writer, delays.SCHEMA).collect())
 
 
+@public("replicate.sink")
 def sink(
     table: str,
     *,

@@ -20,6 +20,7 @@ from penstock.database.table_catalog import base_name, quoted, token_of_key
 from penstock.database.write_times import timed_columns
 from penstock.errors import PenstockError
 from penstock.native import Array
+from penstock.public import public
 from penstock.replicate.row_digests import CELL, KEY, TIME_TO_LIVE, TIMES_TO_LIVE, TOKEN
 from penstock.schema import Column, CqlTable
 
@@ -35,6 +36,7 @@ class Side:
         return f"{self.table} at {self.access.hosts}"
 
 
+@public("replicate.side")
 def side(table: str, *, hosts: str, **access: Unpack[AccessOptions]) -> Side:
     """The table "keyspace.table" of a cluster, for `replicate.verify`.
 

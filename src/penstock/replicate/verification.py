@@ -22,6 +22,7 @@ from penstock.cdc.generations import now_micros
 from penstock.config import Duration, duration, duration_text
 from penstock.errors import PenstockError
 from penstock.native import Array
+from penstock.public import public
 from penstock.replicate.applied_changes import Progress
 from penstock.replicate.comparison_tasks import in_tasks, number_of_ranges
 from penstock.replicate.hidden_comparison import HiddenComparison, HiddenReport, hidden_scans
@@ -101,6 +102,7 @@ class Report:
         return TAKEN if self.taken == self.different else f"{TAKEN}; {LEFT_AFTER_ALL}"
 
 
+@public("replicate.verify")
 def verify(
     spark: SparkSession,
     source: Side,

@@ -13,13 +13,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.delays import SINK_FAILED
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.plans import each, nodes
 from penstock.query import causes, passes
+from penstock.spark_refusals import refusal
 from penstock.wire.errors import DeliveryTimeout, KafkaError, TransactionAbortable
 
 _PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
@@ -145,13 +148,21 @@ def of_error(error: PenstockError) -> Fault:
     return Fault(str(error), error.retriable, isinstance(error, SchemaChanged))
 
 
-def of_spark(error: PySparkException, where: str) -> PenstockError:
-    """Spark's error as a PenstockError: the original one, if a Python process of Spark raised it."""
+def of_spark(error: PySparkException | Py4JJavaError, where: str) -> PenstockError:
+    """Spark's error as a PenstockError: the original one, if a Python process of Spark raised it.
+
+    All errors of Spark are told by it that a pipeline's file causes while its queries are made and started.
+    """
+    if isinstance(error, Py4JJavaError):
+        # PySpark passes most Java exceptions unchanged.
+        error = convert_exception(error.java_exception)
     said = str(error)
     if ours := _from_traceback(said):
         return as_error(ours, where)
-    text = _last_line(said) if TRACEBACK in said else f"Spark refused the query: {said.splitlines()[0]}"
-    return PenstockError(text, where=where)
+    if TRACEBACK in said:
+        return PenstockError(_last_line(said), where=where)
+    told = refusal(error)
+    return PenstockError(told.what, where=where, next=told.next)
 
 
 def as_error(fault: Fault, where: str) -> PenstockError:

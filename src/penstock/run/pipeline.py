@@ -19,11 +19,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock import real_time
+from penstock import real_time, trial
 from penstock.config import Duration, duration
 from penstock.errors import PenstockError
+from penstock.public import public
 from penstock.query import Query, passing_failure
 from penstock.real_time import REAL_TIME
+from penstock.run import faults
 
 EVERY = "1 second"
 TARGET = timedelta(minutes=1)
@@ -86,6 +88,7 @@ def pipeline(
 ) -> Callable[[Build], Pipeline]: ...
 
 
+@public("pipeline")
 def pipeline(
     build: Build | None = None,
     /,
@@ -150,11 +153,17 @@ def blame(file: str | Path) -> Iterator[None]:
         # Spark asks a Python process for the columns of a source, and that process may have been killed.
         if isinstance(error, (PySparkException, Py4JJavaError)) and (passing := passing_failure(error, place)):
             raise passing from error
-        # Spark's messages continue with the whole query plan.
+        if isinstance(error, (PySparkException, Py4JJavaError)):
+            raise faults.of_spark(error, place) from error
         said = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
         raise PenstockError(said, where=place) from error
 
 
 def _line(error: BaseException, file: str | Path) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return f"{file}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    found = error.__traceback__
+    places = []
+    while found is not None:
+        if found.tb_frame.f_code.co_filename == str(file):
+            places.append(trial.place(found.tb_frame, found.tb_lasti))
+        found = found.tb_next
+    return places[-1] if places else ""

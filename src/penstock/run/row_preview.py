@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, functions as F
 from penstock.config import Duration, duration
 from penstock.errors import PenstockError
 from penstock.plans import analyzed, nodes, require_classic, require_streamable
+from penstock.public import public
 from penstock.query import MODES, KeyedFrame, Mode
 from penstock.run import faults
 from penstock.run.supervise import end_after_batch
@@ -56,6 +57,7 @@ WITH_STATE = {
 """Nodes of Spark's plans that keep state over a stream; a join of two streams does so, too."""
 
 
+@public("preview")
 def preview(
     frame: DataFrame | KeyedFrame, rows: int = 10, *, timeout: Duration = "30 seconds", mode: Mode = "append"
 ) -> pd.DataFrame:
@@ -97,7 +99,7 @@ def _frame(frame: DataFrame | KeyedFrame) -> DataFrame:
 
 
 def _require(rows: int, mode: str) -> None:
-    if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= MOST:
+    if not 1 <= rows <= MOST:
         raise _wrong(f"rows is {rows!r}", f"give an integer from 1 to {MOST}; to keep more rows, write them to a sink")
     if mode not in MODES:
         raise _wrong(f"unknown mode {mode!r}", f"use one of {', '.join(map(repr, MODES))}")

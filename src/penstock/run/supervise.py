@@ -153,7 +153,7 @@ class PipelineRun:
             # PySpark passes most Java exceptions unchanged, such as those of a Python process that died.
             if passing := passing_failure(error, f"pipeline {self.pipeline.name}"):
                 raise passing from error
-            raise
+            raise faults.of_spark(error, f"pipeline {self.pipeline.name}") from error
         except PenstockError:
             self._halt(started)
             raise

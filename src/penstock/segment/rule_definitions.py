@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from penstock.config import Duration, duration, duration_text
 from penstock.errors import PenstockError
+from penstock.public import public
 
 MILLISECOND = timedelta(milliseconds=1)
 LONGEST = timedelta(days=19 * 365)
@@ -116,6 +117,7 @@ class Rule:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+@public("segment.rule")
 def rule(
     name: str,
     *,
@@ -172,6 +174,7 @@ def rule(
     return made
 
 
+@public("segment.count")
 def count(when: str, *, at_least: float, within: Duration) -> Count:
     """At least `at_least` events (an integer) that match `when` in the last `within`.
 
@@ -183,31 +186,37 @@ def count(when: str, *, at_least: float, within: Duration) -> Count:
     return Count(when, int(at_least), duration(within, name="within"))
 
 
+@public("segment.total")
 def total(of: str, *, when: str = "true", at_least: float, within: Duration) -> Total:
     """The sum of the expression `of` over the events that match `when` in the last `within` is at least `at_least`."""
     return Total(of, when, at_least, duration(within, name="within"))
 
 
+@public("segment.sequence")
 def sequence(*steps: str, within: Duration) -> Chain:
     """Events that match these predicates (2 to 8) in this order, all in the last `within`."""
     return Chain(steps, duration(within, name="within"))
 
 
+@public("segment.absence")
 def absence(of: str, *, after: str, within: Duration) -> Absence:
     """No event matches `of` in the time `within` after an event that matches `after`; true when that time is over."""
     return Absence(of, after, duration(within, name="within"))
 
 
+@public("segment.latest")
 def latest(when: str) -> Latest:
     """The value of `when` for the newest event for which it is not null; forgotten after the rule's `ttl`."""
     return Latest(when)
 
 
+@public("segment.all_of")
 def all_of(*parts: Condition) -> All:
     """All of these conditions are true."""
     return All(parts)
 
 
+@public("segment.any_of")
 def any_of(*parts: Condition) -> Any_:
     """At least one of these conditions is true."""
     return Any_(parts)

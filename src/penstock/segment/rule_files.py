@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from penstock.errors import PenstockError, first_line
+from penstock.public import public
 from penstock.segment import rule_definitions as made
 from penstock.segment.rule_definitions import Condition, Rule, check_names, shown
 
@@ -53,6 +54,7 @@ class RuleFile:
         return iter(self.rules)
 
 
+@public("segment.rules")
 def rules(path: str | Path) -> RuleFile:
     """The rules of a YAML file: a list of mappings, each with the arguments of `segment.rule`.
 

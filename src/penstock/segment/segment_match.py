@@ -12,15 +12,17 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F
 
 from penstock.config import Duration, duration
-from penstock.errors import PenstockError, SchemaChanged, first_line
+from penstock.errors import PenstockError, SchemaChanged
 from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
 from penstock.plans import WATERMARK
+from penstock.public import public
 from penstock.segment import event_packing, processor
 from penstock.segment.bounded_predicates import bounded
 from penstock.segment.predicate_index import index
 from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, spec, terms
 from penstock.segment.rule_files import RuleFile, parse
 from penstock.segment.rule_plan import RulePlan, plan
+from penstock.spark_refusals import refusal
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Clock: TypeAlias = Literal["now", "events"]
@@ -36,6 +38,8 @@ STATE = {
 }
 
 
+# The name of a file has an advice of its own.
+@public("segment.match", rules=Sequence[Rule] | RuleFile | str)
 def match(
     frame: DataFrame,
     rules: Sequence[Rule] | RuleFile,
@@ -173,7 +177,9 @@ def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
     except (AnalysisException, ParseException) as error:
         for rule in made.source:
             _check_rule(frame, rule, key)
-        raise PenstockError(f"Spark refuses the rules: {first_line(error)}", next="fix their predicates") from None
+        told = refusal(error, frame.columns)
+        next = f"{told.hint}fix their predicates"
+        raise PenstockError(f"Spark refuses the rules: {told.what}", next=next) from None
 
 
 def _require_one(frame: DataFrame, text: str) -> None:
@@ -195,10 +201,11 @@ def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
             _require_one(frame, text)
             frame.select(key, F.expr(written))
         except (AnalysisException, ParseException) as error:
+            told = refusal(error, frame.columns)
             raise PenstockError(
-                f"Spark refuses {text!r}: {first_line(error)}",
+                f"Spark refuses {text!r}: {told.what}",
                 where=rule.where,
-                next=f"fix it; the columns are {', '.join(frame.columns)}",
+                next=f"{told.hint}fix it; the columns are {', '.join(frame.columns)}",
             ) from None
 
 

@@ -19,11 +19,12 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F, ty
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.codec import exact_json
-from penstock.errors import PenstockError, first_line
+from penstock.errors import PenstockError
 from penstock.keyed_state.description import TABLES
 from penstock.query import causes
 from penstock.real_time import FORMAT
 from penstock.segment import processor
+from penstock.spark_refusals import refusal
 from penstock.state import keys
 from penstock.state.keys import Condition
 from penstock.state.stores import (
@@ -83,10 +84,11 @@ class Checkpoints:
         try:
             chosen = frame.where(where) if where else frame
         except PySparkException as error:
+            told = refusal(error, frame.columns)
             raise PenstockError(
-                f"this is not a valid condition: {first_line(error)}",
+                f"this is not a valid condition: {told.what}",
                 where=where or "",
-                next=f"the columns are {frame.schema.simpleString()}",
+                next=f"{told.hint}the columns are {frame.schema.simpleString()}",
             ) from error
         try:
             found = _told(_texts(chosen).limit(limit + 1).collect())

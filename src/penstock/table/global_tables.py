@@ -28,6 +28,7 @@ from penstock.codec.decode_json import EPOCHS, Epoch
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
+from penstock.public import public
 from penstock.table.json_rows import decoded, unreadable
 from penstock.table.latest_rows import InMemory, OnDisk
 from penstock.waits import Failing, Wait, noted
@@ -75,6 +76,7 @@ class GlobalTable:
         return rows.select("*", *values).drop(FOUND)
 
 
+@public("table.global_table")
 def global_table(
     topic: str,
     *,

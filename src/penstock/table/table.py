@@ -20,11 +20,14 @@ from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import parse
 from penstock.keyed_state.arrow_keys import arrow_schema, columns_of
 from penstock.keyed_state.buckets import stateful
+from penstock.public import public
 from penstock.table.revisions import DELETED, SIGN, VERSION, Fold, Revisions, Totals
 
 Row = dict[str, Any]
 
 
+# The annotation is that of the field; a string is one column.
+@public("Table", key=str | Sequence[str])
 @dataclass(frozen=True)
 class Table:
     """The latest row by `key`: of each key the row with the highest `version` (integer or timestamp), else the last.
@@ -61,11 +64,13 @@ class Table:
         return [name for name in self.df.columns if name not in about]
 
 
+@public("table.to_stream")
 def to_stream(table: Table) -> DataFrame:
     """The revisions of the rows, one per row: the table's frame."""
     return table.df
 
 
+@public("table.count")
 def count(table: Table, *, by: str | Sequence[str], name: str) -> Table:
     """The number of rows of the table for each value of the columns `by`: a table with the column `count` (long).
 
@@ -74,6 +79,7 @@ def count(table: Table, *, by: str | Sequence[str], name: str) -> Table:
     return aggregate(table, by=by, name=name, count="count(*)")
 
 
+@public("table.aggregate")
 def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates: str) -> Table:
     """Counts and sums over the current rows of a table: a new row is added, the row that it replaces is subtracted.
 
@@ -82,7 +88,7 @@ def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates:
     is deleted. `name` names the state in the checkpoint. For other functions use `fold`. Raises PenstockError for an
     invalid aggregate.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = _columns(table, by, name)
     frame, made = parse(table.df, aggregates)
     for one in made:
         if any(part.function not in ("count", "sum") for part in one.parts):
@@ -98,6 +104,7 @@ def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates:
     return _totals(signed, logic, by, output, name)
 
 
+@public("table.fold")
 def fold(
     table: Table,
     *,
@@ -115,13 +122,23 @@ def fold(
     `initial`; rows are dicts of the table's key and values. The two functions run row by row in Python. The result is
     as in `aggregate`.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    by = _columns(table, by, name)
     columns = list(dict.fromkeys([*by, *table.key, *table.values]))
     kinds = struct_of(returns, f"table.fold {name}")
     signed = _revisions(table, table.df, by, [column for column in columns if column not in by], name)
     logic = Fold(arrow_schema(columns_of(table.df, by)), arrow_schema(kinds), initial, add, subtract)
     output = st.StructType([*columns_of(table.df, by), *kinds])
     return _totals(signed, logic, by, output, name)
+
+
+def _columns(table: Table, by: str | Sequence[str], name: str) -> list[str]:
+    wanted = [by] if isinstance(by, str) else list(by)
+    if missing := [column for column in wanted if column not in table.df.columns]:
+        has = ", ".join(table.df.columns)
+        raise PenstockError(
+            f"the table has no column {', '.join(missing)}", where=f"table {name}", next=f"set by= to some of {has}"
+        )
+    return wanted
 
 
 def _revisions(table: Table, frame: DataFrame, by: Sequence[str], values: Sequence[str], name: str) -> DataFrame:

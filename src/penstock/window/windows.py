@@ -29,6 +29,7 @@ from penstock.keyed_state.aggregates import Aggregate, fields, merged, parse, pa
 from penstock.keyed_state.arrow_keys import Numbers, arrow_schema, codes, columns_of, concat, numbers, positions
 from penstock.keyed_state.buckets import BUCKET, Step, require_no_window, stateful, upserted, with_gone
 from penstock.plans import LATE as LATE_MARK, STARTS, WATERMARK, WINDOW_START
+from penstock.public import public
 from penstock.window import native_windows
 
 START, END, FINAL, LATE = WINDOW_START, "window_end", "final", "late"
@@ -42,6 +43,7 @@ FINAL_ONLY: Final = "final"
 CHANGES: Final = "changes"
 
 
+@public("window.tumbling")
 def tumbling(
     frame: DataFrame,
     size: Duration,
@@ -67,6 +69,7 @@ def tumbling(
     return _windows(frame, Panes(wide, wide), at, key, name, emit, aggregates)
 
 
+@public("window.hopping")
 def hopping(
     frame: DataFrame,
     size: Duration,
@@ -89,6 +92,7 @@ def hopping(
     return _windows(frame, Panes(wide, step), at, key, name, emit, aggregates)
 
 
+@public("window.session")
 def session(
     frame: DataFrame,
     gap: Duration,

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.config import Duration, duration
+from penstock.public import public
 from penstock.wire.broker_connection import BrokerConnection, Link
 from penstock.wire.cluster import Cluster
 from penstock.wire.errors import (
@@ -75,6 +76,7 @@ class ConfigEntry:
     read_only: bool
 
 
+@public("wire.admin.Admin")
 class Admin:
     """Sends admin requests; `groups` are those about groups.
 

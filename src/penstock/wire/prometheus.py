@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from penstock.public import public
 from penstock.wire.producer.producer import Producer
 from penstock.wire.producer.stats import BOUNDS, BrokerStats, Latency, TopicStats
 
@@ -23,6 +24,7 @@ _TOPIC_GAUGES = {"queued": "Record batches waiting", "in_flight": "Record batche
 _BUCKETS = (*map(str, BOUNDS), "+Inf")
 
 
+@public("wire.prometheus.ProducerCollector")
 class ProducerCollector(Collector):
     """Reads the statistics of one producer at each scrape; `name` tells the producers of a process apart."""
 

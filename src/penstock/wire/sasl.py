@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from penstock.public import public
 from penstock.wire.errors import AuthenticationFailed
 from penstock.wire.protocol import frames
 
@@ -34,6 +35,7 @@ CHALLENGE = re.compile(
 )
 
 
+@public("wire.sasl.plain")
 def plain(user: str, password: str) -> Authenticate:
     """User and password in clear text: use it only over TLS."""
 
@@ -44,6 +46,7 @@ def plain(user: str, password: str) -> Authenticate:
     return authenticate
 
 
+@public("wire.sasl.oauth_bearer")
 def oauth_bearer(token: Callable[[], Awaitable[str]]) -> Authenticate:
     """A bearer token; calls `token` for each connection."""
 
@@ -57,6 +60,7 @@ def oauth_bearer(token: Callable[[], Awaitable[str]]) -> Authenticate:
     return authenticate
 
 
+@public("wire.sasl.scram")
 def scram(user: str, password: str, *, digest: str = "sha512") -> Authenticate:
     """SCRAM: the password is never sent, and the broker proves that it knows it too.
 

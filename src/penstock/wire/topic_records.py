@@ -21,6 +21,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from penstock.config import Duration, duration
+from penstock.public import public
 from penstock.wire.broker_connection import Link
 from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of
@@ -38,6 +39,7 @@ MORE_DECOMPRESSED = 100_000_000
 PAUSES = 0.1, 1.0
 
 
+@public("wire.Reader")
 class Reader:
     """Reads topics; belongs to one event loop, in which all of its methods must be called.
 

@@ -7,10 +7,11 @@ import os
 from pyspark.sql import SparkSession, functions as F
 
 import penstock as ps
-from penstock import kafka
+from penstock import kafka, table
 from penstock.query import Query
 
 DOUBLED = F.col("id") * 2
+NAMES = table.global_table("names", servers=os.environ["KAFKA"], schema="name string")
 
 
 @F.udf("int")

@@ -23,6 +23,7 @@ from penstock.connect.transforms import (
 from penstock.connect.transforms.python_step import step_of
 from penstock.connect.transforms.state import Plugin, Step, closed, opened
 from penstock.errors import PenstockError
+from penstock.public import public
 
 Config = Mapping[str, str | None]
 Kinds = Mapping[str, Plugin[Any]]
@@ -80,6 +81,7 @@ def options(name: str) -> Sequence[Property] | None:
     return kind.options if kind else None
 
 
+@public("connect.transforms.chain")
 def chain(config: Config) -> list[Transform]:
     """The transforms of a configuration: the properties `transforms`, `predicates` and those of their aliases.
 

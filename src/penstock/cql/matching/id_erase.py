@@ -9,6 +9,7 @@ from uuid import UUID
 from penstock.cql.matching.id_store import Identity, IdStore, IdTables, require_tables
 from penstock.cql.matching.linking import Node, node_of
 from penstock.errors import PenstockError
+from penstock.public import public
 
 ROUNDS = 3
 """How often rows that events wrote meanwhile are deleted again before `erase` gives up."""
@@ -38,6 +39,7 @@ class _Found:
     identities: set[Identity] = field(default_factory=set)
 
 
+@public("cql.erase")
 def erase(store: IdStore, kind: str, value: str, *, before: Callable[[Sequence[str]], object] | None = None) -> Erased:
     """Delete the person with this identity and everything linked to it; returns what was deleted.
 

@@ -38,6 +38,7 @@ from penstock.database.encode_cells import encode
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import taken
 from penstock.native import Array
+from penstock.public import public
 from penstock.schema import CqlType
 
 Unknown: TypeAlias = Literal["create", "ignore"]
@@ -56,6 +57,7 @@ _PERSON = pa.schema([("person", pa.binary())])
 _LISTS = pa.schema([("ids", _IDS), ("whole", pa.bool_())])
 
 
+@public("cql.match")
 def match(
     frame: DataFrame,
     *,

@@ -28,6 +28,7 @@ from penstock.database.requests import Request, RequestLimits, Values, send_all,
 from penstock.database.table_catalog import NoTable, quoted
 from penstock.database.token_ring import by_owner, partition_key
 from penstock.errors import PenstockError
+from penstock.public import public
 
 WHERE = "cql.match"
 HUB, BUCKETS = 1000, 256
@@ -60,6 +61,7 @@ class IdStore:
         return f"{quoted(self.keyspace)}.{name}"
 
 
+@public("cql.ids")
 def ids(keyspace: str, *, hosts: str, **access: Unpack[AccessOptions]) -> IdStore:
     """The tables of matching in a keyspace, for `match` and `erase`; `create` creates them.
 
@@ -76,6 +78,7 @@ def ids(keyspace: str, *, hosts: str, **access: Unpack[AccessOptions]) -> IdStor
     return IdStore(keyspace, reach, RequestLimits())
 
 
+@public("cql.create")
 def create(store: IdStore, *, replication: Mapping[str, str | int]) -> None:
     """Create the keyspace with this replication, and the tables, if they do not exist."""
     options = ", ".join(f"'{name}': '{value}'" for name, value in replication.items())

@@ -26,6 +26,7 @@ from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
+from penstock.public import public
 from penstock.segment.member_tables.member_schema import BUCKETS, RECEIPTS_KEPT, aware, explained
 from penstock.wire.producer.blocking import BlockingProducer
 
@@ -231,6 +232,7 @@ class Sync:
             return list(connection(self.access).rows.execute(statement.format(ks=self.keyspace), values) or ())
 
 
+@public("segment.sync")
 def sync(
     segment: str, *, to: str, mode: Mode, keyspace: str, hosts: str, servers: str, **access: Unpack[AccessOptions]
 ) -> Receipt:

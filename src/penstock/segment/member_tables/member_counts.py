@@ -22,6 +22,7 @@ from penstock.database.cql_connection import connection
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
+from penstock.public import public
 from penstock.segment.member_tables.member_schema import COUNTS_KEPT, aware, explained
 from penstock.segment.rule_definitions import shown
 
@@ -149,6 +150,7 @@ class Counts:
             return _concurrently(session, [(read, one) for one in asked])
 
 
+@public("segment.counts")
 def counts(keyspace: str, *, hosts: str, **access: Unpack[AccessOptions]) -> Counts:
     """The counts in a keyspace; `hosts` is "host:port,..."; `access` are the arguments of `cql.sink` for users, TLS and
     so on."""

@@ -14,6 +14,7 @@ from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
+from penstock.public import public
 from penstock.segment.member_tables.delivery_sync import record
 from penstock.segment.member_tables.member_schema import bucket_of, explained
 from penstock.wire.producer.blocking import BlockingProducer
@@ -41,6 +42,7 @@ class Erased:
         return [*gone, *told] or ["no segment has this person"]
 
 
+@public("segment.erase")
 def erase(
     persons: Iterable[str], *, keyspace: str, hosts: str, servers: str = "", **access: Unpack[AccessOptions]
 ) -> Erased:
@@ -58,10 +60,7 @@ def erase(
 
 
 def _named(persons: Iterable[str]) -> tuple[str, ...]:
-    """The persons; refuses a string, which is an iterable of its letters: the person would silently not be erased."""
-    if isinstance(persons, str):
-        what, next = f"persons is a string, {persons!r}", f"pass a list: segment.erase([{persons!r}], ...)"
-        raise PenstockError(what, where="segment.erase", next=next)
+    """The persons, of which an iterator may give what is not a string."""
     named = tuple(persons)
     if wrong := [person for person in named if not isinstance(person, str)]:
         raise PenstockError(

@@ -15,6 +15,7 @@ import xxhash
 
 from penstock.database.retrying import telling
 from penstock.errors import PenstockError
+from penstock.public import public
 from penstock.wire.errors import KafkaError
 
 BUCKETS = 256
@@ -49,6 +50,7 @@ def aware(time: datetime) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
+@public("segment.create_tables")
 def create_tables(session: Any, keyspace: str) -> None:
     """Create the missing tables in an existing keyspace; `session` is a session of the CQL driver.
 

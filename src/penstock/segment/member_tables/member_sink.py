@@ -12,6 +12,7 @@ from penstock.config import require_known
 from penstock.cql.cql_sink import CqlSink, sink as cql_sink
 from penstock.database.access import AccessOptions
 from penstock.delivery import AT_LEAST_ONCE
+from penstock.public import public
 from penstock.query import Batch, in_batches
 from penstock.segment.member_tables.member_counts import Counts, counts
 from penstock.segment.member_tables.member_schema import BUCKETS
@@ -44,6 +45,7 @@ class SegmentSink:
         self.counts.add(frame)
 
 
+@public("segment.sink")
 def sink(keyspace: str, *, hosts: str, **access: Unpack[AccessOptions]) -> SegmentSink:
     """A sink for `penstock.write` that takes the frame of `segment.match`.
 
@@ -55,6 +57,7 @@ def sink(keyspace: str, *, hosts: str, **access: Unpack[AccessOptions]) -> Segme
     return SegmentSink(table, counts(keyspace, hosts=hosts, **access))
 
 
+@public("segment.members")
 def members(changes: DataFrame) -> DataFrame:
     """Membership events as rows of the table of members.
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 
 import pyarrow as pa
 
+from penstock.public import public
 from penstock.wire.errors import ProducerClosed
 from penstock.wire.producer.accumulator import Headers, RecordMetadata
 from penstock.wire.producer.producer import Producer, ProducerOptions
@@ -41,6 +42,7 @@ class _Call(NamedTuple):
     future: Future[RecordMetadata]
 
 
+@public("wire.BlockingProducer")
 class BlockingProducer:
     """A producer for threads, with the options of `Producer`; its thread ends with `close`.
 

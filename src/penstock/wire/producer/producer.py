@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from penstock.config import Duration, duration
 from penstock.native.text_slices import Texts, column
+from penstock.public import public
 from penstock.wire.broker_connection import Link
 from penstock.wire.cluster import Cluster
 from penstock.wire.errors import InvalidTxnState, KafkaError, ProducerClosed, TransactionAbortable
@@ -89,6 +90,7 @@ SMALL = 1 << 20
 LATE = "the transaction ended before this call was accepted; await each call that sends inside the transaction"
 
 
+@public("wire.Producer")
 class Producer:
     """Sends records to Kafka; belongs to one event loop, in which all of its methods must be called."""
 
