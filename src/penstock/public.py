@@ -147,8 +147,8 @@ def _misfit(name: str, value: Any, annotation: Any) -> Misfit:
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         wrong = [_misfit(name, value, part) for part in parts]
-        # An element's, if the value itself is of one of the types.
-        return None if None in wrong else max(filter(None, wrong), key=lambda one: one[0] != name)
+        # That of an element or of a length, if the value itself is of one of the types.
+        return None if None in wrong else max(filter(None, wrong), key=lambda one: one != (name, _kind(value)))
     if origin is Literal:
         # Functions say which strings they take.
         return None if type(value) in map(type, parts) else (name, _kind(value))
@@ -165,7 +165,7 @@ def _of_elements(name: str, value: Any, kind: Any, parts: tuple[Any, ...]) -> Mi
         pairs += [(f"{name}[{key!r}]", one, parts[1]) for key, one in value.items()]
     elif kind is tuple and parts[-1] is not Ellipsis:
         if len(value) != len(parts):
-            return name, f"a tuple of {len(value)} elements"
+            return name, f"a tuple of {len(value)} element{'s' * (len(value) != 1)}"
         pairs = [(f"{name}[{n}]", one, part) for n, (one, part) in enumerate(zip(value, parts, strict=True))]
     elif isinstance(value, Collection):
         pairs = [(f"{name}[{n}]", one, parts[0]) for n, one in enumerate(value)]

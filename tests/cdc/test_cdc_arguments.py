@@ -48,15 +48,34 @@ def test_each_typed_option_is_one_of_the_source() -> None:
     assert set(CdcOptions.__annotations__) < set(KNOWN)
 
 
-@pytest.mark.parametrize("start", [5, None, True, "yesterday"])
-def test_what_is_no_start_is_refused(read: Any, start: object) -> None:
-    with pytest.raises(PenstockError, match=r"start cannot be .*use .earliest."):
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (5, "the argument start is an int .*give 'earliest', 'latest' or 'snapshot', a string or a datetime"),
+        (None, "the argument start is None .*give 'earliest'"),
+        (True, "the argument start is a bool .*give 'earliest'"),
+        ("yesterday", r"start cannot be .*use .earliest."),
+    ],
+)
+def test_what_is_no_start_is_refused(read: Any, start: object, said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
         read(start=start)
 
 
-@pytest.mark.parametrize("images", [None, 5, "after", ("full", "all"), ("full",), ("full", "none", "none"), {"full"}])
-def test_what_are_no_images_is_refused(read: Any, images: object) -> None:
-    with pytest.raises(PenstockError, match=r"images cannot be .*a pair of them"):
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (None, "the argument images is None .*give 'none' or 'full' or a tuple of 2 elements"),
+        (5, "the argument images is an int .*a tuple of 2 elements"),
+        ("after", "images cannot be .*a pair of them"),
+        (("full", "all"), "images cannot be .*a pair of them"),
+        (("full",), "the argument images is a tuple of 1 element .*a tuple of 2 elements"),
+        (("full", "none", "none"), "the argument images is a tuple of 3 elements .*a tuple of 2 elements"),
+        ({"full"}, "the argument images is a set .*a tuple of 2 elements"),
+    ],
+)
+def test_what_are_no_images_is_refused(read: Any, images: object, said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
         read(images=images)
 
 
@@ -68,7 +87,14 @@ def test_a_duration_is_a_text_a_number_or_a_timedelta(read: Any, name: str, valu
     assert getattr(raised.value.args[0], name) == timedelta(seconds=5)
 
 
-@pytest.mark.parametrize("given", [{"confidence": "5"}, {"max_time": True}, {"patience": "9999999999 days"}])
-def test_what_is_no_duration_is_refused(read: Any, given: dict[str, object]) -> None:
-    with pytest.raises(PenstockError, match="is not a duration"):
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"confidence": "5"}, "is not a duration"),
+        ({"max_time": True}, "the argument max_time is a bool .*give a string, a number or a timedelta"),
+        ({"patience": "9999999999 days"}, "is not a duration"),
+    ],
+)
+def test_what_is_no_duration_is_refused(read: Any, given: dict[str, object], said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
         read(**given)

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 from cassandra import ConsistencyLevel
 from hypothesis import given, strategies as st
+from pyspark.sql import DataFrame
 from secure_kafka import certificate
 from waiting import PATIENCE
 
@@ -60,6 +61,9 @@ def test_an_unknown_argument_is_named_with_those_that_exist() -> None:
         Access.of("db", {"user": "ann", "pasword": "x"}, where="here")
 
 
+FRAME = object.__new__(DataFrame)
+
+
 @pytest.mark.parametrize(
     ("call", "where"),
     [
@@ -76,7 +80,7 @@ def test_an_unknown_argument_is_named_with_those_that_exist() -> None:
 )
 def test_a_function_of_a_cluster_suggests_the_argument_that_was_meant(call: Callable[..., Any], where: str) -> None:
     required = {
-        name: {"mode": "full", "persons": ["ann"]}.get(name, "h:1")
+        name: {"mode": "full", "persons": ["ann"], "columns": ["a"], "frame": FRAME}.get(name, "h:1")
         for name, one in signature(call).parameters.items()
         if one.default is Parameter.empty and one.kind is not Parameter.VAR_KEYWORD
     }

@@ -126,12 +126,6 @@ def _one_of(what: str, value: str, allowed: Sequence[str]) -> str:
 
 def _images(images: str | tuple[str, str]) -> tuple[str, str]:
     pair = (images, images) if isinstance(images, str) else images
-    if len(pair) != 2:
-        raise PenstockError(
-            f"images is not a pair: {images!r}",
-            where="cdc.events",
-            next='give one mode for both, or a pair such as ("full", "only-updated")',
-        )
     return _one_of("images", pair[0], change_frame.IMAGES), _one_of("images", pair[1], change_frame.IMAGES)
 
 
