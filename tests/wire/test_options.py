@@ -113,7 +113,7 @@ def test_a_level_makes_records_smaller(services: Services, topic: str) -> None:
         ({"batch_size": 61}, "batch_size must be 62 to 2147483647 bytes, not 61"),
         ({"buffer_memory": 0}, "buffer_memory must be at least 1 byte, not 0"),
         ({"linger": timedelta(seconds=-1)}, "linger is negative"),
-        ({"linger": "5ms"}, "linger is not a duration: '5ms'"),
+        ({"linger": "5 msec"}, "linger is not a duration: '5 msec'"),
         ({"delivery_timeout": -1}, "delivery_timeout is negative"),
         ({"request_timeout": "0 seconds"}, "request_timeout must be more than 0"),
         ({"delivery_timeout": timedelta(0)}, "delivery_timeout must be more than 0, not 0:00:00"),

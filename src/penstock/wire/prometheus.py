@@ -8,8 +8,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from penstock.public import public
-from penstock.wire.producer.producer import Producer
-from penstock.wire.producer.stats import BOUNDS, BrokerStats, Latency, TopicStats
+from penstock.wire.producer.stats import BOUNDS, BrokerStats, HasStats, Latency, TopicStats
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -28,7 +27,7 @@ _BUCKETS = (*map(str, BOUNDS), "+Inf")
 class ProducerCollector(Collector):
     """Reads the statistics of one producer at each scrape; `name` tells the producers of a process apart."""
 
-    def __init__(self, producer: Producer, name: str = "default") -> None:
+    def __init__(self, producer: HasStats, name: str = "default") -> None:
         self._producer, self._name = producer, name
 
     def collect(self) -> Iterator[Metric]:

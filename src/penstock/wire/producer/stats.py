@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Protocol
 
 STEPS = 8
 """Buckets of a histogram per doubling: the error of a percentile is at most a tenth."""
@@ -59,6 +60,12 @@ class Stats:
     buffer_memory: int
     topics: dict[str, TopicStats]
     brokers: dict[int, BrokerStats]
+
+
+class HasStats(Protocol):
+    """A `Producer`, a `BlockingProducer`, or what passes on their statistics."""
+
+    def stats(self) -> Stats: ...
 
 
 class Histogram:
