@@ -100,6 +100,7 @@ def test_what_fails_again_is_red(suite: Path) -> None:
     assert attempts(suite, "always_fails") == 2
 
 
+@pytest.mark.slow
 def test_more_than_ten_failures_are_red_at_once(suite: Path) -> None:
     code, lines = run(suite, "-k", "eleven")
     assert code == 1
@@ -113,11 +114,13 @@ def test_a_run_without_a_failure_runs_once(suite: Path) -> None:
     assert not any("second attempt" in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "code"), [(["-k", "nothing"], 5), (["--no-such-option"], 4), (["missing"], 4)])
 def test_other_exit_codes_are_those_of_pytest(suite: Path, arguments: list[str], code: int) -> None:
     assert run(suite, *arguments)[0] == code
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_is_red_at_once(suite: Path) -> None:
     (suite / "test_other.py").write_text("import no_such_module\n")
     code, lines = run(suite, "-k", "passes")
@@ -125,6 +128,7 @@ def test_a_file_that_cannot_be_read_is_red_at_once(suite: Path) -> None:
     assert not any("second attempt" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_in_a_test_fails_the_test(suite: Path) -> None:
     (suite / "test_ends.py").write_text("import os\n\n\ndef test_ends():\n    os._exit(3)\n")
     code, lines = run(suite, "test_ends.py", processes=2)

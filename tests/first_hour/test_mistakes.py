@@ -54,7 +54,7 @@ def _case(mistake: Mistake) -> Any:
     return pytest.param(mistake, id=mistake.name, marks=[pytest.mark.kill, pytest.mark.slow] if mistake.spark else ())
 
 
-@pytest.mark.slow_after(8)
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("mistake", [*map(_case, MISTAKES)])
 def test_a_mistake_says_what_where_and_next(mistake: Mistake, user: User, request: pytest.FixtureRequest) -> None:
     if "{full}" in mistake.words and not user.places["full"]:

@@ -70,7 +70,7 @@ def topic(services: Services) -> Iterator[str]:
         yield name
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("format", "start"),
     [("json", "snapshot"), ("avro", "earliest"), ("protobuf", "earliest"), ("protobuf", "snapshot")],
