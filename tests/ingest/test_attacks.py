@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import socket
 import ssl
@@ -273,7 +274,9 @@ def test_connections_are_bounded_for_an_address_and_in_all(narrow: Server) -> No
             assert asked_from(narrow.url, "127.0.0.4") == 200
             assert metrics(narrow)["penstock_ingest_connections",] <= 40
     log = narrow.errors.read_text()
-    assert "silent for longest are closed: 127.0.0.2 has 30 open, which is connections_per_address of [limits]" in log
+    # More than 30 if some of the crowd had a spare place, while the server answered another request.
+    closed = r"silent for longest are closed: 127\.0\.0\.2 has 3\d open, which is connections_per_address of \[limits\]"
+    assert re.search(closed, log)
     for bound in ("connections", "connections_per_address"):
         lines = sum("are closed: " in line and f"is {bound} of" in line for line in log.splitlines())
         assert 1 <= lines <= 1 + (time.monotonic() - began) // 10, "a line in ten seconds"
