@@ -139,6 +139,20 @@ def translated(pattern: str) -> str:
         raise ValueError("it has too many groups in one another") from None
 
 
+def nodes(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield node
+    match node:
+        case Sequence(parts) | Choice(parts):
+            below = parts
+        case Group(_, body) | Repeat(body):
+            below = (body,)
+        case _:
+            below = ()
+    for part in below:
+        yield from nodes(part)
+
+
 def _written(node: Node) -> str:
     match node:
         case Sequence(parts):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 log = logging.getLogger(__name__)
 
@@ -16,6 +16,15 @@ FIRST, MOST = 1.0, 60.0
 """Seconds until the first line, and the most between two lines."""
 WAITING, WAITED = "waiting", "waited"
 """The events of the lines."""
+
+
+class Said(NamedTuple):
+    """A line: what is awaited, why, for how many seconds (None when it is over), and the thread that waits."""
+
+    what: str
+    why: str
+    seconds: float | None
+    thread: int | None
 
 
 class Failing:
@@ -97,6 +106,33 @@ class Wait:
         if self._next > FIRST:
             waited = time.monotonic() - self.since
             log.info("%s: there after %s", self.what, span(waited), extra={"event": WAITED, "what": self.what})
+
+
+class _Lines(logging.Handler):
+    def __init__(self, take: Callable[[Said], None]) -> None:
+        super().__init__(logging.INFO)
+        self._take = take
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = vars(record)
+        if said.get("event") in (WAITING, WAITED):
+            self._take(Said(said["what"], said.get("why", ""), said.get("waited_seconds"), record.thread))
+
+
+@contextmanager
+def heard(take: Callable[[Said], None]) -> Iterator[None]:
+    """`take` gets the lines of this process while the code inside runs."""
+    lines = _Lines(take)
+    log.addHandler(lines)
+    try:
+        yield
+    finally:
+        log.removeHandler(lines)
+
+
+def hear(take: Callable[[Said], None]) -> None:
+    """`take` gets the lines of this process until its end."""
+    log.addHandler(_Lines(take))
 
 
 def waiting(what: str, seconds: float, why: str = "") -> str:

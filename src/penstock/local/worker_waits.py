@@ -8,13 +8,12 @@ which the socket has no room is left out, and the wait's next one comes. Executo
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,18 +67,14 @@ class Waiting:
             del self._lines[key]
 
 
-class Lines(logging.Handler):
-    """Gives the lines of waits to `send`, if they belong to a query."""
+def _of_queries(send: Callable[[Line], None]) -> Callable[[waits.Said], None]:
+    """Gives lines to `send` if they belong to a query."""
 
-    def __init__(self, send: Callable[[Line], None]) -> None:
-        super().__init__(logging.INFO)
-        self._send = send
+    def take(said: waits.Said) -> None:
+        if query := _query.get() or _of_task():
+            send(Line(os.getpid(), query, said.what[:WORDS], said.why[:WORDS], said.seconds))
 
-    def emit(self, record: logging.LogRecord) -> None:
-        said = vars(record)
-        if said.get("event") in (waits.WAITING, waits.WAITED) and (query := _query.get() or _of_task()):
-            why, seconds = str(said.get("why", ""))[:WORDS], said.get("waited_seconds")
-            self._send(Line(os.getpid(), query, said["what"][:WORDS], why, seconds))
+    return take
 
 
 @contextmanager
@@ -99,15 +94,9 @@ def _of_task() -> str:
     return (task.getLocalProperty(QUERY_ID) or "") if task else ""
 
 
-@contextmanager
-def heard(send: Callable[[Line], None]) -> Iterator[None]:
-    """`send` gets the waits of this process while the code inside runs."""
-    lines, logger = Lines(send), logging.getLogger(waits.__name__)
-    logger.addHandler(lines)
-    try:
-        yield
-    finally:
-        logger.removeHandler(lines)
+def heard(send: Callable[[Line], None]) -> AbstractContextManager[None]:
+    """`send` gets the waits of this process's queries while the code inside runs."""
+    return waits.heard(_of_queries(send))
 
 
 # From Spark's Python processes to the program.
@@ -150,4 +139,4 @@ def send_to(path: Path) -> None:
         with suppress(OSError):
             sender.sendto(json.dumps(line).encode(), str(path))
 
-    logging.getLogger(waits.__name__).addHandler(Lines(send))
+    waits.hear(_of_queries(send))

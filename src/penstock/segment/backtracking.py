@@ -30,6 +30,7 @@ from penstock.java_regex_syntax import (
     Repeat,
     Sequence,
     Special,
+    nodes,
     read,
 )
 from penstock.segment.linear_regex import CODE, re2_characters
@@ -133,18 +134,17 @@ class _Graph:
         return max(ways) if is_apart else sum(ways)
 
     def _group(self, head: str, body: Node, starts: frozenset[int]) -> _Part:
-        if head in ("(?<=", "(?<!") and _has_loop(body):
+        if head in ("(?<=", "(?<!") and any(map(_is_loop, nodes(body))):
             raise Ambiguous("it looks behind without a bound")
         part = self.add(body, starts)
         # What is only looked at is not tried again for what follows.
         return _Part(starts, 1) if head in ("(?=", "(?!", "(?<=", "(?<!") else part
 
     def _repeat(self, repeat: Repeat, starts: frozenset[int]) -> _Part:
-        is_loop = repeat.most is None or repeat.most > LONGEST_REPEAT
         body = _bare(repeat.body)
-        if isinstance(body, Characters) and (repeat.most is None or is_loop):
-            return self._repeated_character(body, repeat, starts)
-        if is_loop:
+        if _is_loop(repeat):
+            if isinstance(body, Characters):
+                return self._repeated_character(body, repeat, starts)
             raise Ambiguous(f"{repeat.source} repeats a group")
         assert repeat.most is not None
         ways, ends = 1, starts if not repeat.least else frozenset[int]()
@@ -222,16 +222,8 @@ def _first(node: Node) -> int:
             return _ALL
 
 
-def _has_loop(node: Node) -> bool:
-    match node:
-        case Sequence(parts) | Choice(parts):
-            return any(map(_has_loop, parts))
-        case Group(_, body):
-            return _has_loop(body)
-        case Repeat(body, _, _, most):
-            return most is None or most > LONGEST_REPEAT or _has_loop(body)
-        case _:
-            return False
+def _is_loop(node: Node) -> bool:
+    return isinstance(node, Repeat) and (node.most is None or node.most > LONGEST_REPEAT)
 
 
 def _is_anchored(node: Node) -> bool:

@@ -28,6 +28,7 @@ from penstock.java_regex_syntax import (
     Repeat,
     Sequence,
     Special,
+    nodes,
     read,
 )
 
@@ -195,12 +196,4 @@ def _may_be_empty(node: Node) -> bool:
 
 def _repeats_nothing(node: Node) -> bool:
     """Whether it repeats a group that may be empty: what is captured then is another matter than in Java."""
-    match node:
-        case Sequence(parts) | Choice(parts):
-            return any(map(_repeats_nothing, parts))
-        case Group(_, body):
-            return _repeats_nothing(body)
-        case Repeat(body):
-            return _may_be_empty(body) or _repeats_nothing(body)
-        case _:
-            return False
+    return any(isinstance(part, Repeat) and _may_be_empty(part.body) for part in nodes(node))

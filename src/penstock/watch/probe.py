@@ -10,14 +10,14 @@ they log (`worker_waits`).
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from weakref import WeakKeyDictionary
 
+from penstock import waits
 from penstock.local import worker_waits
 from penstock.watch.meters import Meters, PipelineMeter
 from penstock.watch.query_meter import RUNNING, STARTING, WAITING, QueryMeter, SinkMeter, SourceMeter
@@ -181,27 +181,16 @@ def _down(places: set[Place]) -> set[Place]:
     return {place for place, taken in zip(some, asyncio.run(all_of_them()), strict=True) if not taken}
 
 
-@contextmanager
-def heard(meter: PipelineMeter) -> Iterator[None]:
+def heard(meter: PipelineMeter) -> AbstractContextManager[None]:
     """Tell the meter what `penstock.waits` logs in this thread: that the pipeline waits while it makes its queries."""
-    lines, logger = _WaitLines(meter), logging.getLogger("penstock.waits")
-    logger.addHandler(lines)
-    try:
-        yield
-    finally:
-        logger.removeHandler(lines)
+    thread = threading.get_ident()
 
-
-class _WaitLines(logging.Handler):
-    def __init__(self, meter: PipelineMeter) -> None:
-        super().__init__(logging.INFO)
-        self._meter, self._thread = meter, threading.get_ident()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread != self._thread:
+    def take(said: waits.Said) -> None:
+        if said.thread != thread:
             return
-        said = vars(record)
-        if said.get("event") == "waiting":
-            self._meter.waits(said["what"], time.time() - said["waited_seconds"], said["why"])
-        elif said.get("event") == "waited":
-            self._meter.waits("", time.time())
+        if said.seconds is None:
+            meter.waits("", time.time())
+        else:
+            meter.waits(said.what, time.time() - said.seconds, said.why)
+
+    return waits.heard(take)
