@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import kafka, write
+from penstock.delays import stage_failures
 from penstock.errors import PenstockError, SchemaChanged
+from penstock.query import Unavailable
 from penstock.run.faults import Fault, _summary, of_error, of_query
 from penstock.wire.errors import (
     ConnectionLost,
@@ -131,6 +135,32 @@ def test_errors_of_our_kafka_client_pass_as_its_own_do(rows: DataFrame, error: K
     assert failed(raising(rows, error)) == Fault(str(error), retriable)
 
 
+@pytest.mark.parametrize(
+    ("error", "retriable"),
+    [
+        (LeaderNotAvailable(topic="t"), True),
+        (MessageTooLarge(topic="t"), False),
+        (Unavailable("no answer", where="the database"), True),
+        (PenstockError("no permission", where="ks.t"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_errors_of_the_stage_of_a_sink_pass_as_its_own_do(
+    rows: DataFrame, tmp_path: Path, error: Exception, retriable: bool
+) -> None:
+    """PySpark leaves out what the stage's error was raised from: a topic that was deleted ended its task."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with stage_failures():
+            for _ in batches:
+                raise error
+        yield from ()
+
+    query = rows.mapInArrow(stage, rows.schema).writeStream.format("noop")
+    fault = failed(query.option("checkpointLocation", str(tmp_path / "c")).start())
+    assert fault == Fault(str(error), retriable)
+
+
 def test_a_query_that_was_stopped_has_no_fault(rows: DataFrame) -> None:
     query = rows.writeStream.format("noop").start()
     query.stop()
@@ -165,20 +195,23 @@ def test_an_error_of_the_jvm_is_final_and_has_its_stack(rows: DataFrame, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("active", "message", "died"),
+    ("active", "message", "stopped", "died"),
     [
-        (False, "Processing new data", True),
-        (False, "Getting offsets from the log", True),
-        (True, "Processing new data", False),
-        (False, "Stopped", False),
-        (False, "Initializing sources", False),
+        (False, "Processing new data", False, True),
+        (False, "Getting offsets from the log", False, True),
+        (True, "Processing new data", False, False),
+        (False, "Processing new data", True, False),
+        (False, "Stopped", False, False),
+        (False, "Initializing sources", False, False),
     ],
 )
-def test_a_thread_that_dies_while_spark_reports_why_is_a_failure(active: bool, message: str, died: bool) -> None:
+def test_a_thread_that_dies_while_spark_reports_why_is_a_failure(
+    active: bool, message: str, stopped: bool, died: bool
+) -> None:
     nothing = SimpleNamespace(isDefined=lambda: False)
     java = SimpleNamespace(exception=lambda: nothing)
     query: Any = SimpleNamespace(name="shop.a", isActive=active, status={"message": message}, _jsq=java)
-    fault = of_query(query)
+    fault = of_query(query, stopped=stopped)
     assert (fault is not None) is died
     if fault:
         assert not fault.retriable and fault.query == "shop.a"

@@ -29,8 +29,13 @@ _PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 TRACEBACK = "Traceback (most recent call last)"
 _PATHS = sysconfig.get_paths()
 _NOT_USERS = *(_PATHS[kind] for kind in ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1])
-# Behind an indented line, as in a traceback: messages of other errors may have such lines, too.
-_OURS = re.compile(r"^[ \t]+\S.*\n(penstock(?:\.\w+)+): (.*(?:\n(?![ \t]*SQLSTATE|[ \t]+at |\n).*)*)", re.MULTILINE)
+# Behind an indented line, as in a traceback: messages of other errors may have such lines, too. PySpark leaves out what
+# an error was raised from, so that the error of a sink's stage stands only in the text of `SinkFailed`.
+_OURS = re.compile(
+    rf"^[ \t]+\S.*\n(?:{re.escape(SINK_FAILED)})?"
+    r"(penstock(?:\.\w+)+): (.*(?:\n(?![ \t]*SQLSTATE|[ \t]+at |\n).*)*)",
+    re.MULTILINE,
+)
 _SQLSTATE = re.compile(r"(?<!\s)\s*+SQLSTATE: \w+")
 MODULES = frozenset(
     f"penstock.{name}"
@@ -102,12 +107,18 @@ class Fault:
     trace: str = field(default="", compare=False)
 
 
-def of_query(query: StreamingQuery) -> Fault | None:
-    """The failure that ended this query; None if it runs, was stopped or is finished."""
+def of_query(query: StreamingQuery, *, stopped: bool = False) -> Fault | None:
+    """The failure that ended this query; None if it runs, was stopped or is finished.
+
+    One that was `stopped` in a batch may end like one that died: where the batch was in Python, Spark looks for the
+    interruption in the error's text with an expression that overflows the stack for a long one (`StreamExecution`).
+    """
     name = query.name or ""
+    # Before the exception: a query that is over has the one that it ends with.
+    is_over = not query.isActive
     found = query._jsq.exception()
     if not found.isDefined():
-        died = not query.isActive and not query.status["message"].startswith(STOPPED)
+        died = is_over and not stopped and not query.status["message"].startswith(STOPPED)
         return Fault(WITHOUT_REASON, False, query=name, trace=f"{WITHOUT_REASON}. {NEXT}") if died else None
     chain = list(causes(found.get()))
     trace = max((text for _, text in chain), key=len, default="").strip()[-LONGEST_TRACE:]

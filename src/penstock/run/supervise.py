@@ -237,11 +237,13 @@ class PipelineRun:
                 self._tell(one)
                 if (status := one.status()) is not None:
                     self.observer.looked(one.name, status)
-            running = [one.query for one in queries if one not in ended]
-            if self.once and (idle := [query for query in running if _passes_time(query)]):
-                self._halt(idle)
+            running = [one for one in queries if one not in ended]
+            if self.once and (idle := [one for one in running if _passes_time(one.query)]):
+                self._halt([one.query for one in idle])
+                for one in idle:
+                    one.stopped = True
             for one in ended:
-                if fault := faults.of_query(one.query):
+                if fault := faults.of_query(one.query, stopped=one.stopped):
                     delays.add_fault(str(one.query.id), fault.trace)
                     return fault
             if len(ended) == len(queries):
@@ -278,6 +280,8 @@ class Watched:
 
     def __init__(self, query: StreamingQuery) -> None:
         self.query, self.name = query, query.name or ""
+        self.stopped = False
+        """Whether it was stopped as only time passes in it."""
         self._time = ""
         self._next: int | None = None
         self._looked = -math.inf

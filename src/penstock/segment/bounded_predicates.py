@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.errors import PenstockError
+from penstock.plans import require_classic
 from penstock.segment import linear_regex
 from penstock.segment.backtracking import Ambiguous, require_linear
 from penstock.segment.like_pattern import linear_regex as like_regex
@@ -66,6 +67,7 @@ def bounded(frame: DataFrame, texts: Sequence[str], where: Callable[[str], str])
     some = [text for text in dict.fromkeys(texts) if WORDS.search(text)]
     if not some:
         return frame, {}
+    require_classic(frame, "a rule with LIKE or a regular expression")
     tree = _Tree(frame)
     expressions = frame.select(*map(F.expr, some))._jdf.queryExecution().analyzed().expressions()
     columns: dict[str, Column] = {}

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, functions as F
 from penstock.config import Duration, duration
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
-from penstock.plans import WATERMARK
+from penstock.plans import WATERMARK, is_connect
 from penstock.public import public
 from penstock.segment import event_packing, processor
 from penstock.segment.bounded_predicates import bounded
@@ -171,8 +171,7 @@ def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
     """Let Spark analyze all predicates and values together; the error names the rule."""
     texts = [*map(event_packing.flag, made.predicates), *map(event_packing.amount, made.values)]
     try:
-        for text in (*made.predicates, *made.values):
-            _require_one(frame, text)
+        _require_expressions(frame, [*made.predicates, *made.values])
         frame.select(key, *map(F.expr, texts))
     except (AnalysisException, ParseException) as error:
         for rule in made.source:
@@ -182,9 +181,15 @@ def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
         raise PenstockError(f"Spark refuses the rules: {told.what}", next=next) from None
 
 
-def _require_one(frame: DataFrame, text: str) -> None:
-    """Let Spark parse a text alone: "true, 2L, 0L) + if(false" is no expression, but would be one within another."""
-    frame.sparkSession._jsparkSession.sessionState().sqlParser().parseExpression(text)
+def _require_expressions(frame: DataFrame, texts: Sequence[str]) -> None:
+    """Let Spark parse each text alone: "true, 2L, 0L) + if(false" is no expression, but would be one within another."""
+    if is_connect(frame):
+        # The server parses each alone, and analyzes it: one request for all of them.
+        _ = frame.select(*map(F.expr, texts)).schema
+        return
+    parser = frame.sparkSession._jsparkSession.sessionState().sqlParser()
+    for text in texts:
+        parser.parseExpression(text)
 
 
 def _texts(rule: Rule) -> list[tuple[str, str]]:
@@ -198,7 +203,7 @@ def _texts(rule: Rule) -> list[tuple[str, str]]:
 def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
     for text, written in _texts(rule):
         try:
-            _require_one(frame, text)
+            _require_expressions(frame, [text])
             frame.select(key, F.expr(written))
         except (AnalysisException, ParseException) as error:
             told = refusal(error, frame.columns)
