@@ -34,7 +34,7 @@ from penstock import cdc, kafka, write
 from penstock.cdc.cdc_options import Image
 from penstock.local import services
 from penstock.local.services import Services
-from penstock.session import spark as spark_session
+from penstock.spark_runtime.session import spark as spark_session
 
 PREFIX = "p"
 PLACES = "kafka-key,payload-after,payload-before"

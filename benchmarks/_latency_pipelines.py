@@ -13,7 +13,7 @@ from _measure import AS_PEERS
 from _stream_data import SCHEMA
 from _stream_jobs import cents
 from penstock import cdc, kafka, window
-from penstock.query import Query
+from penstock.query.query import Query
 
 
 def clicks(spark: SparkSession) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from _match_events import KINDS, SCHEMA
 from penstock import cql, kafka, write
-from penstock.session import spark
+from penstock.spark_runtime.session import spark
 
 KEYSPACE = "bench_ids"
 BATCH = 20_000

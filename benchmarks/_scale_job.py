@@ -15,7 +15,7 @@ from _measure import AS_PEERS
 from _stream_jobs import JOBS, Topics
 from cdc_source import TABLE
 from penstock import cdc, kafka, write
-from penstock.session import spark
+from penstock.spark_runtime.session import spark
 
 LOOK = 0.1
 """Seconds between two looks at the query."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import segment, table
-from penstock.session import spark
-from penstock.spark_settings import STATE_MEMORY
+from penstock.spark_runtime.session import spark
+from penstock.spark_runtime.settings import STATE_MEMORY
 from penstock.table import Table
 from segments import COUNTRIES, choice, rules
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from _measure import AS_PEERS, tree_cpu
 from _stream_jobs import JOBS, Topics
 from penstock import kafka, write
-from penstock.session import spark
+from penstock.spark_runtime.session import spark
 
 BATCH = 1_000_000
 """Events."""

@@ -28,7 +28,6 @@ from cassandra.query import BatchStatement, BatchType, tuple_factory
 from cassandra.util import SortedSet
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from _measure import Row, alternate, report, rows_of
@@ -40,7 +39,8 @@ from penstock.cdc.partition_read import read_span, span_select as select
 from penstock.cdc.planner import describe
 from penstock.database.cql_connection import connection
 from penstock.local import services
-from penstock.session import spark as spark_session
+from penstock.spark_runtime.arrow_types import to_arrow_schema
+from penstock.spark_runtime.session import spark as spark_session
 
 DDL = (
     "CREATE KEYSPACE IF NOT EXISTS bench WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",

@@ -35,7 +35,7 @@ from penstock.cdc.cdc_options import Image, Latency
 from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.services import Services
-from penstock.session import spark as spark_session
+from penstock.spark_runtime.session import spark as spark_session
 
 OURS, THEIRS = "penstock", "scylla-cdc-source-connector"
 WARM_UP = "bench.warm_up", 5000  # a log, and its rows, that both read once before they are measured

@@ -28,11 +28,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from _compare_events import create_topics
 from _measure import alternate, rows_of, tell
-from penstock import delays, kafka
+from penstock import kafka
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.kafka.kafka_writer import _parts, _producer
 from penstock.local.services import down, up
-from penstock.session import spark
+from penstock.metrics import delays
+from penstock.spark_runtime.session import spark
 from penstock.wire import BlockingProducer
 
 OURS, PEER = "with-counts", "without"

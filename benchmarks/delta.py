@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame
 
 from _measure import Row, alternate, report, rows_of
 from penstock import delta
-from penstock.query import Batch
-from penstock.session import spark
+from penstock.query.query import Batch
+from penstock.spark_runtime.session import spark
 
 PEERS = {"delta/append": "spark-parquet", "delta/upsert": "deltalake"}
 BATCHES = itertools.count()

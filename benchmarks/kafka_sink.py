@@ -21,7 +21,7 @@ from pyspark.sql.functions import array, col, element_at, lit
 from _kafka_clients import VARIETY, Case
 from _measure import AS_PEERS, Row, alternate, report, rows_of
 from penstock.local.services import down, up
-from penstock.session import spark
+from penstock.spark_runtime.session import spark
 
 PEER = "spark-kafka"
 SAME = {**AS_PEERS, "linger.ms": "5", "batch.size": "1000000"}

@@ -47,12 +47,12 @@ from penstock.cql.matching.id_match import Match
 from penstock.cql.row_lookup import KEY, RowLookup
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import CqlTable
 from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import describe
 from penstock.local import services
-from penstock.schema import CqlTable
-from penstock.session import spark as spark_session
+from penstock.spark_runtime.session import spark as spark_session
 
 OURS, CONCURRENT, NAIVE = "penstock", "execute_concurrent", "awaited"
 AT_ONCE = 100

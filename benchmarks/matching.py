@@ -37,7 +37,7 @@ from penstock import cql
 from penstock.cql.matching.id_match import KEY, Match
 from penstock.local.services import Services, down, up
 from penstock.native import Array
-from penstock.session import spark
+from penstock.spark_runtime.session import spark
 
 EVENTS, RESULTS = "events", "results"
 CHUNK = 10_000

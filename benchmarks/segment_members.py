@@ -21,9 +21,9 @@ from _measure import tell, timed
 from penstock import segment
 from penstock.local import services
 from penstock.local.services import Services
-from penstock.query import Batch
+from penstock.query.query import Batch
 from penstock.segment.member_tables.member_schema import BUCKETS, create_tables
-from penstock.session import spark as spark_session
+from penstock.spark_runtime.session import spark as spark_session
 
 KEYSPACE = "bench"
 MANY = 50_000_000

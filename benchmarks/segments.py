@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from _measure import SampledCpu, tell, turns
 from penstock import segment
-from penstock.session import spark as spark_session
+from penstock.spark_runtime.session import spark as spark_session
 
 PAGES, KINDS, COUNTRIES = 400, ["visit", "cart", "buy", "search", "share"], ["DE", "FR", "US", "IN", "BR"]
 DAY = timedelta(days=1)

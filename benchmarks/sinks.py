@@ -26,8 +26,8 @@ from penstock import files, postgres
 from penstock.local import jars
 from penstock.local.services import down, up
 from penstock.postgres.postgres_session import connected
-from penstock.query import Batch
-from penstock.session import spark
+from penstock.query.query import Batch
+from penstock.spark_runtime.session import spark
 
 PEER = "spark"
 COLUMNS = "id bigint, name text, at timestamptz, amount double precision, note text"

@@ -32,7 +32,7 @@ from penstock.database.cql_connection import connection
 from penstock.local import services
 from penstock.local.services import Services
 from penstock.replicate.row_digests import BUCKETS, bounds
-from penstock.session import spark as spark_session
+from penstock.spark_runtime.session import spark as spark_session
 
 OURS, THEIRS = "penstock verify", "a join by lookups"
 COPY = "copy.visits"

@@ -24,7 +24,7 @@ from cassandra.query import BatchStatement, BatchType
 from cdc_source import connect
 from penstock import replicate
 from penstock.local import services
-from penstock.session import spark as spark_session
+from penstock.spark_runtime.session import spark as spark_session
 
 KEYSPACES = "one", "other"
 TABLE = (

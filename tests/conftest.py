@@ -29,10 +29,10 @@ from postgres_server import require_postgres
 from pyspark.sql import SparkSession
 from waiting import PATIENCE
 
-from penstock.local import fork_server
 from penstock.local.services import Services, down, up
 from penstock.native import memory_bound, shared_memory, spill_files
-from penstock.session import spark as spark_session
+from penstock.spark_runtime import fork_server
+from penstock.spark_runtime.session import spark as spark_session
 
 # In runs of minutes the JVMs' optimising compiler takes more CPU than it saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.cdc import cdc_options
-from penstock.config import duration
+from penstock.durations import duration
 from penstock.kafka import kafka_sink
 from penstock.kafka.kafka_settings import KafkaSettings
 from penstock.wire import Producer

@@ -29,9 +29,9 @@ from penstock.connect.sink.connect_data import DATA, ConnectRecord, Part, of_jso
 from penstock.connect.sink.mapping import mapping
 from penstock.connect.sink.record_readers import HEADER, JsonBytes, JsonSchemaBytes
 from penstock.connect.sink.topic_codecs import TopicCodec
+from penstock.database.cql_types import parse_type
 from penstock.kafka.record_view import shown
 from penstock.postgres.postgres_columns import TargetColumn
-from penstock.schema import parse_type
 from penstock.state.unsafe_rows import shown as shown_state
 from penstock.table.json_rows import decoded
 from penstock.watch.console.masking import Mask
@@ -44,6 +44,7 @@ SCHEMAS = "schemas"
 CONFIGURATION = "configuration"
 ALLOWED = {
     "cdc/ad_hoc.py": OWN,
+    "checkpoint/batch_offsets.py": SPARKS,
     "checkpoint/identity.py": OWN,
     "checkpoint/lease.py": OWN,
     "checkpoint/log.py": SPARKS,
@@ -80,11 +81,9 @@ ALLOWED = {
     "keyed_state/description.py": OWN,
     "local/spark_cluster.py": SPARKS,
     "local/start.py": OWN,
-    "local/worker_waits.py": OWN,
-    "markers.py": OWN,
-    "packed_rows.py": SPARKS,
-    "query.py": SPARKS,
-    "real_time.py": SPARKS,
+    "query/markers.py": OWN,
+    "query/packed_rows.py": SPARKS,
+    "query/real_time.py": SPARKS,
     "replicate/applied_changes.py": OWN,
     "replicate/hidden_state.py": "times of fragments",
     "run/checkpoint.py": OWN,
@@ -92,6 +91,8 @@ ALLOWED = {
     "run/supervise.py": SPARKS,
     "segment/processor.py": OWN,
     "serve/json_bodies.py": "requests of the REST API",
+    "spark_runtime/running_query.py": SPARKS,
+    "spark_runtime/worker_waits.py": OWN,
     "state/store_files.py": SPARKS,
     "state/store_rows.py": SPARKS,
     "state/stores.py": SPARKS,

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 import penstock
 from penstock import cdc, files, kafka, postgres
-from penstock.query import Query
+from penstock.query.query import Query
 from penstock_demo.shop import KEYSPACE
 
 CQL, SERVERS = os.environ["PENSTOCK_DEMO_CQL"], os.environ["PENSTOCK_DEMO_KAFKA"]

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
         window as window,
         wire as wire,
     )
-    from penstock.config import Duration as Duration
+    from penstock.durations import Duration as Duration
     from penstock.errors import PenstockError as PenstockError
-    from penstock.query import Batch as Batch, Query as Query, write as write
+    from penstock.query.query import Batch as Batch, Query as Query, write as write
+    from penstock.query.sink_part import only as only
     from penstock.run.pipeline import pipeline as pipeline
     from penstock.run.row_preview import preview as preview
-    from penstock.session import spark as spark
-    from penstock.sink_part import only as only
+    from penstock.spark_runtime.session import spark as spark
 else:
     __all__, __getattr__, __dir__ = lazy.names(
         __name__,
         {
-            "penstock.config": ("Duration",),
+            "penstock.durations": ("Duration",),
             "penstock.errors": ("PenstockError",),
-            "penstock.sink_part": ("only",),
-            "penstock.query": ("Batch", "Query", "write"),
+            "penstock.query.sink_part": ("only",),
+            "penstock.query.query": ("Batch", "Query", "write"),
             "penstock.run.pipeline": ("pipeline",),
             "penstock.run.row_preview": ("preview",),
-            "penstock.session": ("spark",),
+            "penstock.spark_runtime.session": ("spark",),
         },
         modules=(
             *("cdc", "cql", "delta", "errors", "files", "join", "kafka", "postgres", "replicate", "segment", "table"),

@@ -36,7 +36,7 @@ LOOK_PATIENCE = 5.0
 """Seconds for an answer of the pipeline's metrics server."""
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
 PENSTOCK = sys.executable, "-m", "penstock"
-WORKER = "penstock.workers"
+WORKER = "penstock.spark_runtime.daemon"
 """The module of Spark's Python workers and of their daemon."""
 INGEST = "ingest.toml"
 """The configuration of `penstock ingest`, below the root of a demo that has it."""

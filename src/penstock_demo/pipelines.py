@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock import cdc, kafka
-from penstock.query import Query
+from penstock.query.query import Query
 from penstock_demo.shop import KEYSPACE, TABLES
 
 CQL, SERVERS = os.environ["PENSTOCK_DEMO_CQL"], os.environ["PENSTOCK_DEMO_KAFKA"]

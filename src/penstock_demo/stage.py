@@ -23,7 +23,7 @@ from penstock.extras import install
 from penstock.local import services
 from penstock.local.process import uninterrupted
 from penstock.local.spark_cluster import SparkMaster
-from penstock.paths import usable
+from penstock.process.paths import usable
 from penstock_demo.parts import CONSOLE_LOG, ConsolePage, Cpu, Load, LoadStatus, Part, Pipeline, SparkProcess, stop_kept
 from penstock_demo.view import Board, View
 from penstock_demo.watch import Watch, percentile

@@ -12,7 +12,7 @@ from penstock import cdc
 from penstock.cdc import cdc_source as source
 from penstock.cdc.cdc_options import KNOWN, CdcOptions, CdcSettings
 from penstock.cdc.generations import micros
-from penstock.config import Duration
+from penstock.durations import Duration
 from penstock.errors import PenstockError
 
 

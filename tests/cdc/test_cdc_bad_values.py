@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from log_pages import log_row, page, stream_id, table, time_of
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock import cdc
 from penstock.cdc.cdc_tables import Images, LogLayout, frame_schema, layout, log_schema
@@ -22,9 +21,10 @@ from penstock.cdc.partition_read import Changed, RowBuilder
 from penstock.codec.problem import PREFIX
 from penstock.database import Page
 from penstock.database.columns import BadValue
+from penstock.database.cql_types import CqlType
 from penstock.errors import PenstockError
 from penstock.kafka.dead_letter_sink import letters
-from penstock.schema import CqlType
+from penstock.spark_runtime.arrow_types import to_arrow_schema
 
 OF = table("id int", "ck int", "", "m frozen<map<int, text>>; s text; tags set<text>")
 T0 = 1_700_000_000_000_000

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 from log_pages import log_row, page, stream_id, table, time_of
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.cdc.cdc_tables import LEFT, Images, frame_schema, layout, log_schema
 from penstock.cdc.change_decoder import ChangeDecoder, decode_log
 from penstock.cdc.sent_groups import groups_of
 from penstock.codec.change_frame import layout as described
 from penstock.database.columns import BadValue
-from penstock.schema import CqlTable
+from penstock.database.cql_types import CqlTable
+from penstock.spark_runtime.arrow_types import to_arrow_schema
 
 FULL = Images("full", "full")
 CLUSTERED = table("pk int", "ck int", "s text", "v int; tags set<text>; items list<int>")

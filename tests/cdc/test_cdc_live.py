@@ -31,8 +31,8 @@ from penstock.cdc.generations import Generations, micros
 from penstock.cdc.planner import MOVE_EVERY, Planner, describe
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.database.cql_connection import connection
-from penstock.delays import bad_records
 from penstock.errors import PenstockError
+from penstock.metrics.delays import bad_records
 from penstock.run.faults import of_query
 from penstock.run.positions import move
 

@@ -39,10 +39,10 @@ from penstock.cdc.generations import (
 from penstock.cdc.log_pages import STREAMS_PER_QUERY, span_queries
 from penstock.cdc.planner import FOREVER, Planner, Snapshot, covering
 from penstock.cdc.sent_groups import micros_of
+from penstock.database.cql_types import CqlTable
 from penstock.database.token_ring import ring
 from penstock.errors import PenstockError
 from penstock.native import Array
-from penstock.schema import CqlTable
 
 SECOND = 1_000_000
 TIMES = st.integers(1, 4_000_000_000 * SECOND)

@@ -13,8 +13,8 @@ from penstock.cdc.cdc_options import settings
 from penstock.cdc.cdc_resume import CdcResume, sought
 from penstock.cdc.generations import Position, now_micros
 from penstock.cdc.planner import Planner
+from penstock.database.cql_types import CqlTable
 from penstock.errors import DataLost
-from penstock.schema import CqlTable
 
 SECOND, DAY = 1_000_000, 86_400
 NOW = now_micros()

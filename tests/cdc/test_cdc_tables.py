@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from log_pages import table
 
 from penstock.cdc.cdc_tables import cdc_options, expand, find_table, frame_schema, layout, log_name, log_schema
+from penstock.database.cql_types import spark_type
 from penstock.errors import PenstockError
-from penstock.schema import spark_type
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 

@@ -19,7 +19,7 @@ from penstock.cdc.generations import Generations, micros, published, tablets, to
 from penstock.cdc.partition_read import read_span
 from penstock.cdc.planner import Planner
 from penstock.database.cql_connection import connection
-from penstock.schema import CqlTable
+from penstock.database.cql_types import CqlTable
 
 SECOND = dt.timedelta(seconds=1)
 MOST = 10_000

@@ -17,7 +17,7 @@ from waiting import until
 
 from penstock.cli.pipeline_file import load
 from penstock.local.services import Services
-from penstock.query import Query
+from penstock.query.query import Query
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/07_revenue.py"

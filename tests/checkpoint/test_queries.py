@@ -16,7 +16,7 @@ from penstock.checkpoint.hadoop_folder import Hadoop, store_of
 from penstock.checkpoint.identity import SinkTarget, Source, kept, of_query
 from penstock.checkpoint.log import Damaged, Log
 from penstock.errors import PenstockError
-from penstock.query import Query
+from penstock.query.query import Query
 from penstock.run.life_signs import Observer
 from penstock.run.supervise import PipelineRun, Stop
 

@@ -24,9 +24,9 @@ from penstock.checkpoint.hadoop_folder import Away, Hadoop
 from penstock.checkpoint.lease import Lease
 from penstock.checkpoint.log import Log
 from penstock.errors import PenstockError
-from penstock.query import Query
+from penstock.query.query import Query
 from penstock.run import positions
-from penstock.spark_settings import FILE_MANAGER, MANAGER
+from penstock.spark_runtime.settings import FILE_MANAGER, MANAGER
 
 FILE = pipeline('frame.dropDuplicates(["id"])')
 

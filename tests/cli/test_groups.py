@@ -14,8 +14,8 @@ from kafka_topics import new_topic
 from waiting import PATIENCE, until
 
 from penstock.cli.groups import Lag, total
-from penstock.delivery import marker_group
 from penstock.local.services import Services
+from penstock.query.delivery import marker_group
 from penstock.wire.admin import Admin
 
 Run = Callable[..., Any]

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock import warm
-from penstock.cli import erase, main as entry
+from penstock.cli import erase, main as entry, warm
 from penstock.cli.main import COMMANDS, _parser
 from penstock.errors import PenstockError
 

@@ -63,7 +63,7 @@ def test_nothing_runs(monkeypatch: pytest.MonkeyPatch, penstock: Callable[..., A
         ("/venv/bin/python /venv/bin/penstock connect", "connect"),
         ("/usr/bin/python3 -m penstock", ""),
         ("vim penstock run", ""),
-        ("/usr/bin/python3 -m penstock.workers 1", ""),
+        ("/usr/bin/python3 -m penstock.spark_runtime.daemon 1", ""),
         ("", ""),
     ],
 )

@@ -18,7 +18,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **settings: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("penstock.session.spark", refuse)
+    monkeypatch.setattr("penstock.spark_runtime.session.spark", refuse)
 
 
 @pytest.mark.parametrize("words", ACTIONS, ids=lambda words: words[0])

@@ -17,11 +17,11 @@ import pytest
 from checkpoints import write_batches
 from recorded_progress import Fed, recorded
 
-from penstock import delays
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.identity import CheckpointIdentity, SinkTarget, Source, keep
-from penstock.delays import BOUNDS, SinkCounts
 from penstock.local.services import Services
+from penstock.metrics import delays
+from penstock.metrics.delays import BOUNDS, SinkCounts
 from penstock.run.checkpoint import lock
 from penstock.watch import run_files
 from penstock.watch.metrics_server import Answer, Page, Place, as_json, served

@@ -15,9 +15,9 @@ import pytest
 from waiting import patience
 
 import penstock
-from penstock import executors
 from penstock.errors import PenstockError
-from penstock.executors import Found, require_executors
+from penstock.run import executors
+from penstock.run.executors import Found, require_executors
 
 FILE = """
 import os

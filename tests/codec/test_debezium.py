@@ -16,8 +16,8 @@ import penstock
 from penstock import cdc
 from penstock.codec.avro import adjusted as avro_adjusted, avro_schema
 from penstock.codec.connect_schema import avro_name, column_schema
+from penstock.database.cql_types import CqlType
 from penstock.errors import PenstockError
-from penstock.schema import CqlType
 
 USERS = Table({"id": "int", "name": "text"}, ["id"], name="shop.users")
 ORDERS = Table({"z": "int", "b": "int", "a": "int", "v": "text"}, ["z", "b"], ["a"])

@@ -27,8 +27,8 @@ from penstock.codec.connect_schema import (
 )
 from penstock.codec.protobuf import protobuf_schema
 from penstock.codec.text_formats import json_schema
+from penstock.database.cql_types import CqlType, parse_type
 from penstock.errors import PenstockError
-from penstock.schema import CqlType, parse_type
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 LIST = ("array", "map")

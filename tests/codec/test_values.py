@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.sql import SparkSession, functions as F, types as spark_types
 
 from penstock.codec.change_frame import encode
-from penstock.schema import CqlType, spark_type
+from penstock.database.cql_types import CqlType, spark_type
 
 COLUMNS, ROWS = 12, 25
 COLLECTIONS = ("list", "set", "map")

@@ -24,7 +24,7 @@ from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
 from penstock.connect.transforms.topic_routing import fitting
 from penstock.connect.worker_settings import _provider
 from penstock.errors import PenstockError
-from penstock.java_regex_syntax import LONGEST_PATTERN
+from penstock.spark_runtime.java_regex_syntax import LONGEST_PATTERN
 
 SLOW, TEXT = "(a|aa)+b", "a" * 42 + "x"
 """Java and Python's `re` try each of the ways to divide the letters: 10 to the power of eight."""
@@ -153,7 +153,7 @@ FROM_OUTSIDE = {
     "codec/problem.py": "the constants PATTERNS",
     "cli/cql.py": "a name, escaped",
     "local/java.py": "an argument, which is in the source",
-    "real_time.py": "the pipeline's own code, which Spark's source compiles, too",
+    "query/real_time.py": "the pipeline's own code, which Spark's source compiles, too",
 }
 """The modules whose expressions are neither literals nor constants of their module, and why that is no danger."""
 

@@ -28,9 +28,9 @@ from penstock.connect.sink.column_values import Unfit, cell
 from penstock.connect.sink.connect_data import DATA, Part, TimeOfDay, Timestamp, of_json
 from penstock.connect.sink.destinations import BadRecord
 from penstock.connect.sink.semantic_types import MicroTime, MicroTimestamp, NanoTime, NanoTimestamp
+from penstock.database.cql_types import parse_type
 from penstock.postgres.postgres_columns import COLUMNS, TargetColumn
 from penstock.postgres.postgres_session import literal
-from penstock.schema import parse_type
 
 Number: TypeAlias = Fraction | float
 """A stored number: a float only if it is not finite."""

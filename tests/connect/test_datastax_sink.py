@@ -25,8 +25,8 @@ from penstock.connect.sink.datastax_properties import CLASS, CLASS_NAMES, DRIVER
 from penstock.connect.sink.record_writer import RecordWriter, Write
 from penstock.connect.sink.semantic_types import NanoTimestamp
 from penstock.connect.sink.sink_properties import Route, SinkSettings, of_connect
+from penstock.database.cql_types import Column, CqlTable, parse_type
 from penstock.database.requests import RequestLimits
-from penstock.schema import Column, CqlTable, parse_type
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 TABLE, TOPIC = "topic.t.ks.t.", "topic.t."

@@ -15,7 +15,7 @@ from penstock.connect.sink.column_values import Unfit, cell
 from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp
 from penstock.connect.sink.date_patterns import NAMED, Moment, WrongPattern, date_pattern, zone_of
 from penstock.connect.sink.topic_codecs import SEPARATORS, TopicCodec
-from penstock.schema import CqlType, parse_type
+from penstock.database.cql_types import CqlType, parse_type
 
 UTC = dt.UTC
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)

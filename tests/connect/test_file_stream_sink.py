@@ -27,7 +27,7 @@ from penstock.connect.sink.connect_data import DATA, NOTHING, ConnectRecord, Dat
 from penstock.connect.sink.semantic_types import MicroTimestamp
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.query import Unavailable
+from penstock.spark_runtime.failures import Unavailable
 
 TEXT: Schema = {"type": "string", "optional": True}
 STRUCT: Schema = {

@@ -40,7 +40,7 @@ from penstock.connect.sink.sink_properties import of_connect
 from penstock.errors import PenstockError
 from penstock.kafka.whole_chunks import WholeChunks
 from penstock.local.services import Services
-from penstock.query import Unavailable
+from penstock.spark_runtime.failures import Unavailable
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 BASE = {

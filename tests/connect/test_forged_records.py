@@ -17,7 +17,7 @@ from penstock.connect.group.group_configs import MOST_TASKS, GroupConfigs
 from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import GroupStates, Told, of_task
 from penstock.connect.running_task import FAILED, RUNNING
-from penstock.log_lines import LONGEST_QUOTED, quoted
+from penstock.process.log_lines import LONGEST_QUOTED, quoted
 
 Json = Any
 LARGE = "x" * 100_000 + "\n"

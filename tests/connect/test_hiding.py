@@ -22,7 +22,7 @@ from penstock.connect.secrets import (
     restored,
     unrestored,
 )
-from penstock.secret_settings import HIDDEN
+from penstock.process.secret_settings import HIDDEN
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SECRET = TEXTS.filter(lambda text: len(text.strip()) >= SHORT and text.strip() not in HIDDEN)

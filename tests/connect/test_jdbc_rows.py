@@ -31,7 +31,7 @@ from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, TIME, Bits, M
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_columns import TargetColumn
 from penstock.postgres.postgres_session import literal
-from penstock.query import Unavailable
+from penstock.spark_runtime.failures import Unavailable
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 KEYED = {"pk_mode": "record_key", "insert_mode": "upsert", "delete_enabled": "true"}

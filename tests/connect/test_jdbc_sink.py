@@ -18,7 +18,7 @@ from penstock.connect.providers import Provided
 from penstock.connect.secrets import restored
 from penstock.connect.sink.date_patterns import zone_of
 from penstock.connect.sink.sink_properties import of_connect
-from penstock.secret_settings import HIDDEN
+from penstock.process.secret_settings import HIDDEN
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 BASE = {

@@ -28,7 +28,7 @@ from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.python_step import PythonRows
 from penstock.connect.worker_settings import read
 from penstock.errors import PenstockError
-from penstock.secret_settings import HIDDEN
+from penstock.process.secret_settings import HIDDEN
 
 CODE = """
 class Mark:

@@ -18,7 +18,7 @@ from penstock.connect import running_task
 from penstock.connect.running_task import RunningTask
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
-from penstock.query import Query
+from penstock.query.query import Query
 from penstock.run.life_signs import Observer
 from penstock.run.supervise import Stop
 from penstock.watch.meters import Meters, PipelineMeter

@@ -21,7 +21,7 @@ from penstock.connect.plugins import PLUGINS, Plugin
 from penstock.connect.providers import LARGEST, Provided, Provider
 from penstock.connect.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
 from penstock.connect.worker import ConnectWorker
-from penstock.secret_settings import HIDDEN as HIDDEN_WORD
+from penstock.process.secret_settings import HIDDEN as HIDDEN_WORD
 from penstock.serve.hosts import Hosts, guarded
 from penstock.serve.json_bodies import DEEPEST, MOST
 

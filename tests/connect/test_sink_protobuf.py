@@ -34,9 +34,9 @@ from penstock.connect.sink.semantic_types import NanoTime, ProtobufTimestamp, Se
 from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_properties import CLASS
 from penstock.connect.sink.sink_tables import column_type
+from penstock.database.cql_types import parse_type
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_columns import TargetColumn
-from penstock.schema import parse_type
 
 EVENT = """syntax = "proto3"; package shop;
 import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";

@@ -20,7 +20,7 @@ from penstock.connect.sink.column_values import Unfit, cell
 from penstock.connect.sink.connect_data import Date, Part, TimeOfDay, Timestamp, of_json
 from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.connect.sink.sink_tables import UnlikeTable, column_type
-from penstock.schema import CqlType, parse_type
+from penstock.database.cql_types import CqlType, parse_type
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 TYPES = {

@@ -19,7 +19,7 @@ from penstock.connect.sink.column_values import Unfit, cell
 from penstock.connect.sink.connect_data import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp, of_json
 from penstock.connect.sink.mapping import NoField, WrongMapping, mapping
 from penstock.connect.sink.sink_tables import column_type
-from penstock.schema import CqlType, parse_type
+from penstock.database.cql_types import CqlType, parse_type
 
 WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 

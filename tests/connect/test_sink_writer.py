@@ -12,7 +12,7 @@ from penstock.connect.sink.record_readers import JsonBytes
 from penstock.connect.sink.sink_properties import NAMES, SinkSettings
 from penstock.connect.sink.sink_writer import SinkWriter
 from penstock.database.access import Access
-from penstock.packed_rows import packed
+from penstock.query.packed_rows import packed
 
 
 @pytest.mark.parametrize("shows", [False, True])

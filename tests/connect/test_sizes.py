@@ -22,7 +22,7 @@ from penstock.connect.plugin_routes import validation
 from penstock.connect.properties import CLASS, properties
 from penstock.connect.providers import MOST, Provided, Provider, is_reference, references
 from penstock.connect.transforms.transform_chain import CLASSES, options
-from penstock.secret_settings import HIDDEN, without_logins
+from penstock.process.secret_settings import HIDDEN, without_logins
 from penstock.serve.json_bodies import DEEPEST, MOST as MOST_BYTES
 from penstock.serve.rest_server import RestServer, bind
 

@@ -18,7 +18,7 @@ from penstock.cql import cql_sink as sink_cql
 from penstock.cql.cql_writer import CqlWriter
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.local.services import Services
-from penstock.query import Batch
+from penstock.query.query import Batch
 
 NOWHERE = Batch("no query", 0)
 PATIENCE = "30 seconds"

@@ -14,9 +14,9 @@ from penstock.cql import cql_writer
 from penstock.cql.cql_writer import DELETE, MAX_TTL, TABLE, TIMESTAMP, TTL, CqlWriter
 from penstock.cql.row_cache import MEASURED, Measures
 from penstock.database.access import Access
+from penstock.database.cql_types import Column, CqlTable, CqlType
 from penstock.database.requests import Request, RequestLimits
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlTable, CqlType
 
 TEXT, INT = CqlType("text"), CqlType("int")
 USERS = CqlTable(

@@ -9,7 +9,7 @@ from log_pages import table
 
 from penstock.database.bad_values import bad_rows, decoded, key_text
 from penstock.database.columns import BadValue, decode
-from penstock.schema import parse_type
+from penstock.database.cql_types import parse_type
 
 INT = parse_type("int", {})
 

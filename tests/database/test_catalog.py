@@ -10,9 +10,9 @@ import pytest
 from growth import assert_linear
 from hypothesis import example, given, strategies as st
 
+from penstock.database.cql_types import DEEPEST, parse_type
 from penstock.database.table_catalog import base_name, describe, quoted, split_name, table_names, token_of_key
 from penstock.errors import PenstockError
-from penstock.schema import DEEPEST, parse_type
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 

@@ -10,13 +10,13 @@ import pytest
 from cql_values import TYPES, VALUES, cells_of, in_spark, to_bytes, values
 from growth import assert_linear
 from hypothesis import HealthCheck, given, settings, strategies as st
-from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database.cells import indexed
 from penstock.database.columns import BadValue, Cells, decode
+from penstock.database.cql_types import Column, CqlTable, CqlType, parse_type, spark_type
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlTable, CqlType, parse_type, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_type
 
 
 def decoded(kind: CqlType, items: list[bytes | None]) -> pa.Array:

@@ -15,14 +15,14 @@ import pytest
 from cassandra.cluster import Session
 from cql_values import PROTOCOL, TYPES, _driver_type, cells_of, in_spark, to_bytes, values
 from hypothesis import HealthCheck, example, given, settings, strategies as st
-from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database.bad_values import bad_rows
 from penstock.database.cells import lay_cells, lay_collections
 from penstock.database.columns import BadValue, Cells, decode, decode_list_in_log
+from penstock.database.cql_types import CqlType, log_value_type, parse_type, spark_type
 from penstock.database.encode_cells import as_bytes, encode, gathered, laid_out, list_bytes
 from penstock.errors import PenstockError
-from penstock.schema import CqlType, log_value_type, parse_type, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_type
 
 
 def kind_of(text: str) -> CqlType:

@@ -11,12 +11,12 @@ import pytest
 from cql_values import TYPES, to_bytes
 from hypothesis import given, settings
 from pyspark.sql import SparkSession, types as st
-from pyspark.sql.pandas.types import to_arrow_type
 
+from penstock.database.cql_types import CqlType, parse_type, spark_type
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.database.table_catalog import canonical, fits, require_fit
 from penstock.errors import PenstockError
-from penstock.schema import CqlType, parse_type, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_type
 
 BYTE, SHORT, INT, LONG = st.ByteType(), st.ShortType(), st.IntegerType(), st.LongType()
 FLOAT, DOUBLE, STRING = st.FloatType(), st.DoubleType(), st.StringType()

@@ -25,11 +25,11 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import OverloadedErrorMessage, ServerError, SyntaxException
 
-from penstock import waits
 from penstock.database import retrying as module
 from penstock.database.retrying import DatabaseUnavailable, retrying, telling
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.waits import Wait
+from penstock.process import waits
+from penstock.process.waits import Wait
 
 PASSING = [
     ConnectionException("reset"),

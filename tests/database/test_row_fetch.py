@@ -17,11 +17,11 @@ from ring_cluster import Cluster
 from penstock.database import Page, row_fetch as module, token_ring
 from penstock.database.access import Access
 from penstock.database.columns import BadValue
+from penstock.database.cql_types import CqlTable
 from penstock.database.requests import Expiry, ListTime, Request, RequestLimits, Values
 from penstock.database.row_fetch import KEYS_TOGETHER, RowFetch
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError
-from penstock.schema import CqlTable
 
 VISITS = table("user int; place text", "at bigint; n int", "", "v int; tags set<text>")
 Row = dict[str, Any]

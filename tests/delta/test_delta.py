@@ -18,15 +18,17 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as st
 
-from penstock import delays, delta, extras, write
+from penstock import delta, extras, write
 from penstock.delta import delta_table
 from penstock.delta.delta_columns import TableLayout
 from penstock.delta.delta_errors import failure
 from penstock.delta.delta_sink import address
 from penstock.delta.delta_table import Log
 from penstock.errors import PenstockError
-from penstock.markers import Marker
-from penstock.query import Batch, Unavailable
+from penstock.metrics import delays
+from penstock.query.markers import Marker
+from penstock.query.query import Batch
+from penstock.spark_runtime.failures import Unavailable
 from penstock.table import Table
 
 VALUES = {

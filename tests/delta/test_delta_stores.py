@@ -21,8 +21,9 @@ from s3_server import BUCKET, S3Server, s3_server
 from penstock import delta, write
 from penstock.delta.delta_table import Log
 from penstock.errors import PenstockError
-from penstock.query import Batch, Unavailable
+from penstock.query.query import Batch
 from penstock.run import faults
+from penstock.spark_runtime.failures import Unavailable
 
 
 @pytest.fixture(scope="module")

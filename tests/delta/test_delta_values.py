@@ -22,7 +22,7 @@ from hypothesis import example, given, settings, strategies as some
 from penstock.delta import delta_files
 from penstock.delta.delta_files import DataFile, FilesPlan, read_files, writer
 from penstock.errors import PenstockError
-from penstock.query import Unavailable
+from penstock.spark_runtime.failures import Unavailable
 
 MICROS = some.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
 TEXT = some.text(max_size=3) | some.text("ab\U0010ffff", min_size=30, max_size=40)

@@ -22,7 +22,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from penstock.codec.avro_limits import LIMITS
+from penstock.spark_runtime.avro_limits import LIMITS
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference

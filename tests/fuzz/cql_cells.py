@@ -33,13 +33,13 @@ from cassandra.cqltypes import EMPTY
 from cassandra.marshal import vints_pack
 from cassandra.util import Duration
 from cql_values import _driver_type, _duration_text, _inet, _java_decimal
-from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database.bad_values import bad_rows
 from penstock.database.cells import indexed
 from penstock.database.columns import BadValue, Cells, decode
+from penstock.database.cql_types import CqlType, parse_type, spark_type
 from penstock.errors import PenstockError
-from penstock.schema import CqlType, parse_type, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_type
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from log_pages import stream_id, table, time_of
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.cdc.cdc_tables import FIXED_COLUMNS, Images, LogLayout, frame_schema, layout
 from penstock.cdc.change_decoder import ChangeDecoder
 from penstock.database import Page
 from penstock.database.columns import BadValue
+from penstock.database.cql_types import Column, CqlTable, CqlType
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlTable, CqlType
+from penstock.spark_runtime.arrow_types import to_arrow_schema
 
 from .cql_cells import NoValue, by_the_rules, drawn_cell, drawn_type, laid, same
 from .mutate import mutated

@@ -12,9 +12,9 @@ import pytest
 from ingest_server import PARTITIONS, Site, ingest
 from kafka_topics import new_topic
 
+from penstock.cli.warm import PARTS
 from penstock.ingest.callers import new_key
 from penstock.local.services import Services
-from penstock.warm import PARTS
 
 CLICK = {
     "type": "object",

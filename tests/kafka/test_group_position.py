@@ -19,7 +19,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from waiting import PATIENCE, patience, until
 
 from penstock import kafka
-from penstock.delivery import MARKER_GROUPS, is_marker_group, marker_group
 from penstock.errors import PenstockError
 from penstock.kafka import group_position
 from penstock.kafka.group_position import GroupPosition
@@ -28,6 +27,7 @@ from penstock.kafka.kafka_source import TopicStreamReader
 from penstock.kafka.source_format import EARLIEST, TopicOffsets
 from penstock.kafka.topic_reader import TopicReader
 from penstock.local.services import Services
+from penstock.query.delivery import MARKER_GROUPS, is_marker_group, marker_group
 
 
 @pytest.fixture

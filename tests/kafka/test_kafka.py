@@ -16,10 +16,10 @@ from kafka_topics import new_topic, stored
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import kafka, write
-from penstock.delivery import Delivery
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_read import TableOptions
 from penstock.local.services import Services
+from penstock.query.delivery import Delivery
 
 USERS = Table({"id": "int", "name": "text"}, ["id"], name="shop.users")
 HERE = "127.0.0.1:9092"

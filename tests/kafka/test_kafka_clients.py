@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import kafka, write
-from penstock.delivery import Client
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_writer
 from penstock.local.ports import HOST, free
 from penstock.local.services import Services
-from penstock.query import Batch
+from penstock.query.delivery import Client
+from penstock.query.query import Batch
 from penstock.run import faults
 from penstock.wire.errors import KafkaError
 

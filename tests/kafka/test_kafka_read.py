@@ -14,10 +14,11 @@ from confluent_kafka import Producer
 from kafka_topics import messages, new_topic
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock import delays, kafka, write
-from penstock.delivery import Client
+from penstock import kafka, write
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.metrics import delays
+from penstock.query.delivery import Client
 
 HERE = "127.0.0.1:9092"
 CLICK = "id int NOT NULL, page string, price double, ts timestamp"

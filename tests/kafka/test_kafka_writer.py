@@ -26,11 +26,12 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.streaming.query import StreamingQuery
 from waiting import patience, until
 
+from penstock.checkpoint.batch_offsets import newest_in_checkpoint
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_writer import BATCH, MARKERS, QUERY, PenstockKafka
 from penstock.local.services import Services
-from penstock.markers import Marker
-from penstock.query import Batch, newest_in_checkpoint
+from penstock.query.markers import Marker
+from penstock.query.query import Batch
 from penstock.wire.records.compression import CODECS
 
 PARTITIONS = 2
@@ -238,7 +239,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from test_kafka_writer import endless
-from penstock.session import spark
+from penstock.spark_runtime.session import spark
 endless(spark(), SimpleNamespace(kafka=sys.argv[1]), sys.argv[2], Path(sys.argv[3])).awaitTermination()
 """
 

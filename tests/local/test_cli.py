@@ -12,7 +12,7 @@ import pytest
 
 from penstock import __version__
 from penstock.cli.main import COMMANDS, main
-from penstock.warm import PARTS, is_first_use
+from penstock.cli.warm import PARTS, is_first_use
 
 
 def penstock(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,8 @@ from penstock import postgres as pg, write
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_batch import PostgresBatch, merge, note, prepare
 from penstock.postgres.postgres_session import connected
-from penstock.query import Batch, Unavailable
+from penstock.query.query import Batch
+from penstock.spark_runtime.failures import Unavailable
 
 EVERY_TYPE = """
     a_bool boolean, a_int2 smallint, a_int4 int, a_int8 bigint, a_float4 real, a_float8 double precision,

@@ -24,7 +24,8 @@ from penstock.postgres.postgres_columns import (
     scale_of,
 )
 from penstock.postgres.postgres_session import failure, literal, quoted
-from penstock.query import Batch, Unavailable
+from penstock.query.query import Batch
+from penstock.spark_runtime.failures import Unavailable
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=10)
 

@@ -12,10 +12,11 @@ from typing import cast
 
 import pytest
 
+from penstock.checkpoint.batch_offsets import newest_in_checkpoint
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_writer
-from penstock.markers import Marker, is_written, require_next
-from penstock.query import Batch, newest_in_checkpoint
+from penstock.query.markers import Marker, is_written, require_next
+from penstock.query.query import Batch
 from penstock.wire.coordinator import Committed
 from penstock.wire.producer.transactions import Transactions
 

@@ -21,8 +21,8 @@ import penstock as ps
 from penstock import cql as cql_tables, files, kafka, postgres
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.query.upsert import newest
 from penstock.table import Table, count
-from penstock.upsert import newest
 
 SCHEMA = "id int, city string, v int, gone boolean"
 

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession, functions as F
 from penstock.cdc.cdc_tables import frame_schema
 from penstock.codec.change_frame import layout
 from penstock.codec.connect_schema import spark_type
+from penstock.database.cql_types import Column, CqlTable, CqlType
 from penstock.errors import PenstockError
 from penstock.replicate.change_events import EventFormat, event_changes, event_schema
 from penstock.replicate.event_checks import require_fit
 from penstock.replicate.event_members import EventMembers
-from penstock.schema import Column, CqlTable, CqlType
 
 INT, TEXT = CqlType("int"), CqlType("text")
 TABLE = CqlTable(

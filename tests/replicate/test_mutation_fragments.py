@@ -21,6 +21,7 @@ from keyspaces import new_keyspace
 from penstock import replicate
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import Column, CqlType
 from penstock.database.table_catalog import describe
 from penstock.local.services import Services
 from penstock.replicate.clustering_order import position
@@ -39,7 +40,6 @@ from penstock.replicate.hidden_state import (
     Written,
     facts,
 )
-from penstock.schema import Column, CqlType
 
 INT = CqlType("int")
 SHAPE = Shape(

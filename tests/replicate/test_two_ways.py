@@ -15,11 +15,11 @@ from log_copies import Reader, apply, place
 from pyspark.sql import SparkSession
 
 from penstock import replicate
+from penstock.database.cql_types import Column, CqlTable, CqlType
 from penstock.database.requests import Statement
 from penstock.local.services import Services
 from penstock.replicate.applied_groups import mark
 from penstock.replicate.table_statements import TableStatements, added, to
-from penstock.schema import Column, CqlTable, CqlType
 
 INT = CqlType("int")
 COLUMNS = (Column("k", INT, "partition_key", 0), Column("v", INT, "regular"))

@@ -10,8 +10,8 @@ import pytest
 from growth import assert_linear
 
 import penstock
-from penstock.delays import reason_of
 from penstock.errors import PenstockError
+from penstock.metrics.delays import reason_of
 from penstock.run.faults import MODULES, _from_traceback, _lines, advised
 from penstock.wire.errors import KafkaError
 

@@ -19,8 +19,9 @@ from checkpoints import forget_last_commit
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock import files, log_lines
-from penstock.log_lines import JsonLines, Terminal
+from penstock import files
+from penstock.process import log_lines
+from penstock.process.log_lines import JsonLines, Terminal
 from penstock.run import life_signs
 from penstock.run.life_signs import LifeSigns, Observer, Observers
 
@@ -143,7 +144,7 @@ def test_processes_take_the_form_from_their_environment(monkeypatch: pytest.Monk
 FULL = """
 import logging
 import resource
-from penstock.log_lines import begin
+from penstock.process.log_lines import begin
 
 begin()
 logger = logging.getLogger("penstock")

@@ -13,7 +13,7 @@ from shuffles import one_partition
 
 import penstock as ps
 from penstock import files, segment
-from penstock.query import Query
+from penstock.query.query import Query
 from penstock.run.life_signs import Observer
 from penstock.run.supervise import PipelineRun, Stop
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.query import Query
+from penstock.query.query import Query
 
 SPARK = cast(SparkSession, None)
 

@@ -28,10 +28,11 @@ from shuffles import one_partition
 from waiting import PATIENCE, patience, until
 
 import penstock as ps
-from penstock import files, kafka, real_time, table, window
+from penstock import files, kafka, table, window
 from penstock.errors import PenstockError
 from penstock.local.services import Services, down, up
-from penstock.query import Query
+from penstock.query import real_time
+from penstock.query.query import Query
 from penstock.run.life_signs import CUT, Observer
 from penstock.run.pipeline import Build, Pipeline
 from penstock.run.supervise import PipelineRun, Stop

@@ -27,7 +27,7 @@ import penstock as ps
 from penstock import cdc, kafka, window
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.signals import kept_interrupt
+from penstock.process.signals import kept_interrupt
 from penstock.table import Table
 
 CLICK = "user string, page string NOT NULL, ts timestamp"

@@ -20,12 +20,12 @@ from waiting import PATIENCE, until
 
 from penstock.database.retrying import DatabaseUnavailable, retrying
 from penstock.errors import PenstockError
-from penstock.query import Query
+from penstock.process.signals import ENDING, listen
+from penstock.query.query import Query
 from penstock.run import faults, supervise
 from penstock.run.faults import Fault
 from penstock.run.life_signs import Observer
 from penstock.run.supervise import PipelineRun, Stop, Watched
-from penstock.signals import ENDING, listen
 
 LONG = timedelta(hours=1)
 

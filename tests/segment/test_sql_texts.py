@@ -24,7 +24,7 @@ ALLOWED = {
     "join/joins.py": "a duration, parsed and written again",
     "kafka/kafka_read.py": AUTHOR,
     "keyed_state/aggregates.py": AUTHOR,
-    "segment/bounded_predicates.py": RULES,
+    "spark_runtime/expressions.py": RULES,
     "segment/event_packing.py": RULES,
     "segment/segment_match.py": RULES,
     "state/read.py": "the condition of `penstock state scan`, by who runs the command; the HTTP server has none",

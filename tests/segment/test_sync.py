@@ -21,7 +21,7 @@ from waiting import until
 from penstock import segment
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.query import Batch
+from penstock.query.query import Batch
 from penstock.segment.member_tables.delivery_sync import Mode
 from penstock.segment.member_tables.member_schema import BUCKETS
 

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from penstock.codec import exact_json
 from penstock.errors import PenstockError
-from penstock.real_time import FORMAT
-from penstock.spark_settings import STATE_STORE
+from penstock.query.real_time import FORMAT
+from penstock.spark_runtime.settings import STATE_STORE
 from penstock.state import direct, store_rows
 from penstock.state.change_files import DamagedState
 from penstock.state.direct import Direct
@@ -424,7 +424,10 @@ def test_damage_is_told_with_the_file(few: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_answers_without_spark(few: Path, tmp_path: Path) -> None:
-    script = "import sys; sys.modules['penstock.session'] = None\nfrom penstock.cli.main import main; sys.exit(main())"
+    script = (
+        "import sys; sys.modules['penstock.spark_runtime.session'] = None\n"
+        "from penstock.cli.main import main; sys.exit(main())"
+    )
     command = [sys.executable, "-c", script, "state"]
     ran = subprocess.run(
         [*command, "get", "rocksdb/count", "ann", "--checkpoints", str(few)],

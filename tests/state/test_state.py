@@ -23,7 +23,7 @@ from waiting import until
 
 from penstock import postgres as pg
 from penstock.errors import PenstockError
-from penstock.query import Batch
+from penstock.query.query import Batch
 from penstock.serve.rest_server import RestServer, bind
 from penstock.state.postgres_state import PostgresState
 from penstock.state.read import Checkpoints, partition

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, types as st
 
-from penstock.schema import CqlType, log_value_type, parse_type, spark_type
+from penstock.database.cql_types import CqlType, log_value_type, parse_type, spark_type
 
 AT = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
 READ_AT = AT + dt.timedelta(milliseconds=1077)

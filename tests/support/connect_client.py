@@ -21,7 +21,7 @@ from waiting import until
 import penstock as ps
 from penstock import cdc, cql, delta, files, join, kafka, segment, table, window
 from penstock.errors import PenstockError
-from penstock.query import Batch
+from penstock.query.query import Batch
 from penstock.table import Table
 
 SCHEMA = "user string, page string, ts timestamp"

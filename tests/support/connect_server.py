@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from penstock.local.ports import HOST
-from penstock.session import end, spark
+from penstock.spark_runtime.session import end, spark
 
 
 def main(port: str) -> None:

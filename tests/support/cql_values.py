@@ -16,7 +16,7 @@ from cassandra.util import Date, Duration, Time
 from hypothesis import strategies as st
 
 from penstock.database.columns import Cells
-from penstock.schema import CqlType
+from penstock.database.cql_types import CqlType
 
 PROTOCOL = 4
 

@@ -113,6 +113,6 @@ def make(spark: SparkSession, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    from penstock.session import spark as session
+    from penstock.spark_runtime.session import spark as session
 
     make(session("make"), Path(sys.argv[1]).resolve())

@@ -12,7 +12,7 @@ from cql_values import to_bytes
 from penstock.cdc.cdc_tables import LogLayout
 from penstock.cdc.generations import upper_bound
 from penstock.database import Page
-from penstock.schema import Column, CqlTable, parse_type
+from penstock.database.cql_types import Column, CqlTable, parse_type
 
 
 def table(keys: str, clustering: str = "", static: str = "", regular: str = "", **udts: str) -> CqlTable:

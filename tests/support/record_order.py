@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.schema import CqlType
+from penstock.database.cql_types import CqlType
 
 Json = Any
 Types = dict[str, list[CqlType]]

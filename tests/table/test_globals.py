@@ -25,12 +25,13 @@ from kafka_topics import new_topic
 from pyspark.sql import SparkSession, functions as F, types as st
 from waiting import until
 
-from penstock import cql as cql_tables, join, table, waits
+from penstock import cql as cql_tables, join, table
 from penstock.codec.decode_columns import CORRUPT, struct_of, with_corrupt
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.keyed_state.byte_index import KeyIndex
 from penstock.local.services import Services
+from penstock.process import waits
 from penstock.table import global_tables
 from penstock.table.global_tables import CompactedTopic, Replica, replica
 from penstock.table.json_rows import decoded

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from waiting import PATIENCE, until
 
-from penstock import waits
 from penstock.database.access import Access
 from penstock.database.cql_connection import close, connection
 from penstock.local.services import down, up
+from penstock.process import waits
 from penstock.table import global_tables
 from penstock.table.global_tables import CompactedTopic, Replica
 from penstock.wire import BlockingProducer, Reader

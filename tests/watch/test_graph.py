@@ -21,7 +21,7 @@ from waiting import patience
 from penstock import cdc, cql as cql_tables, files, join, kafka, replicate, segment, table
 from penstock.cli.pipeline_file import load
 from penstock.local.services import Services
-from penstock.query import write
+from penstock.query.query import write
 from penstock.watch.graph import (
     QUERY,
     SINK,
@@ -311,7 +311,7 @@ def test_spark_sources_of_several_topics(spark: SparkSession) -> None:
 def test_no_address_has_a_password(spark: SparkSession, tmp_path: Path) -> None:
     """The sinks are not asked for rows here: their databases do not exist."""
     from penstock import postgres
-    from penstock.query import Query
+    from penstock.query.query import Query
 
     frame = spark.readStream.format("rate").load()
     sink = postgres.sink("public.t", url="postgresql://ann:secret@db:5432/shop")

@@ -24,7 +24,7 @@ from waiting import PATIENCE, patience, until
 from penstock import cdc, cql as cql_tables, files, kafka
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.query import Query, write
+from penstock.query.query import Query, write
 from penstock.run.pipeline import pipeline
 from penstock.run.supervise import PipelineRun, Stop
 from penstock.watch import lineage

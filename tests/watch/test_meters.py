@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 from recorded_progress import Fed, Progress, ended, recorded, replayed
 
-from penstock import delays
-from penstock.delays import SinkCounts
+from penstock.metrics import delays
+from penstock.metrics.delays import SinkCounts
 from penstock.run.supervise import is_batch
 from penstock.watch.graph import QUERY, STATE, TOPIC, Graph, Node
 from penstock.watch.meters import Meters

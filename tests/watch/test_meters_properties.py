@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.delays import BOUNDS, OBSERVED, SinkCounts
+from penstock.metrics.delays import BOUNDS, OBSERVED, SinkCounts
 from penstock.run.supervise import Watched, is_batch
 from penstock.watch.graph import Graph
 from penstock.watch.meters import Meters

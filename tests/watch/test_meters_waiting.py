@@ -18,8 +18,8 @@ import pytest
 from recorded_progress import Fed, recorded
 from waiting import PATIENCE, until
 
-from penstock.local import worker_waits
-from penstock.waits import Wait
+from penstock.process.waits import Wait
+from penstock.spark_runtime import worker_waits
 from penstock.watch import probe
 from penstock.watch.graph import Graph, Node, table, topic
 from penstock.watch.meters import Meters
@@ -201,7 +201,7 @@ def test_an_address_that_is_none_is_left_out() -> None:
 def test_a_pipeline_that_waits_while_it_makes_its_queries_says_so() -> None:
     meters = Meters()
     meter = meters.pipeline("shop", timedelta(seconds=1))
-    logging.getLogger("penstock.waits").setLevel(logging.INFO)
+    logging.getLogger("penstock.process.waits").setLevel(logging.INFO)
     with heard(meter):
         wait = Wait("the table shop.orders", 60.0, since=time.monotonic() - 5)
         wait.failed("no node answers")
@@ -219,10 +219,10 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
-from penstock.local import worker_waits
-from penstock.waits import Wait
+from penstock.spark_runtime import worker_waits
+from penstock.process.waits import Wait
 
-logging.getLogger("penstock.waits").setLevel(logging.INFO)
+logging.getLogger("penstock.process.waits").setLevel(logging.INFO)
 worker_waits.send_to(Path(sys.argv[1]))
 TaskContext._getOrCreate()._localProperties = {"sql.streaming.queryId": sys.argv[2]}
 wait = Wait("the database (writing rows, shop.out)", 60.0, since=time.monotonic() - 5)
@@ -266,7 +266,7 @@ def test_the_reason_of_a_batch_that_waits_in_this_process_is_in_the_status(liste
     prober = Prober(fed.meters)
     fed.looks(active=True, available=True)
     fed.clock.now += 1
-    logging.getLogger("penstock.waits").setLevel(logging.INFO)
+    logging.getLogger("penstock.process.waits").setLevel(logging.INFO)
     with prober.started(), worker_waits.of_query(fed.query.id or ""):
         Wait("the offsets", 60.0, since=time.monotonic() - 5).failed("no answer")
         until(lambda: waits_for(fed) == "the offsets for 0 s: no answer", "reason of the wait")

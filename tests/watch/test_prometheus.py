@@ -30,10 +30,10 @@ from waiting import PATIENCE, patience, until
 
 from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker_status import TaskMetrics
-from penstock.delays import SinkCounts
 from penstock.ingest.ingest_metrics import _now
 from penstock.ingest.kafka_store import Facts
 from penstock.local.services import Services
+from penstock.metrics.delays import SinkCounts
 from penstock.watch.alert_rules import ALERTS, RECORDINGS, Alert, Recording, rules_file
 from penstock.watch.dashboards import dashboards
 from penstock.watch.delivery_meter import DeliveryMeter

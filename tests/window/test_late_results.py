@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from shuffles import one_partition
 
 import penstock as ps
-from penstock import cql, kafka, real_time, window
+from penstock import cql, kafka, window
 from penstock.errors import PenstockError
 from penstock.kafka.broker_check import unmet
 from penstock.local.services import Services
-from penstock.query import Sink
+from penstock.query import real_time
+from penstock.query.query import Sink
 from penstock.table import Table
 
 Change = Callable[[DataFrame], DataFrame]

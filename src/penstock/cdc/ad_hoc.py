@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
+from penstock.database.cql_types import CqlTable
 from penstock.database.retrying import REFUSED
 from penstock.database.table_catalog import base_name, token_of_key
-from penstock.log_lines import quoted
-from penstock.schema import CqlTable
+from penstock.process.log_lines import quoted
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from penstock.cdc.cdc_tables import log_name
 from penstock.cdc.generations import MICROSECOND, Span
 from penstock.cdc.log_pages import IN_SPAN, id_cells, pages_of_log, span_queries
 from penstock.cdc.sent_groups import micros_of
+from penstock.database.cql_types import CqlTable
 from penstock.native import Array
-from penstock.schema import CqlTable
 
 SAMPLE = 8000
 """About how many rows are sampled; the rows of a batch up to this size are all counted."""

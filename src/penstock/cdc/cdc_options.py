@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from penstock.cdc.cdc_tables import Images
 from penstock.cdc.generations import MICROSECOND, micros, now_micros
-from penstock.config import Duration, duration, duration_text, whole
 from penstock.database.access import Access, AccessOptions
+from penstock.durations import Duration, duration, duration_text, whole
 from penstock.errors import PenstockError
 
 Image: TypeAlias = Literal["none", "full"]

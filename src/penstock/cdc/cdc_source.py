@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from penstock.border.public import public
 from penstock.cdc.ad_hoc import AdHoc, Requests, filter_problem
 from penstock.cdc.cdc_options import IMAGES, BadValues, CdcOptions, CdcSettings, Image, option_text, settings
 from penstock.cdc.cdc_resume import CdcResume
@@ -29,13 +30,12 @@ from penstock.cdc.generations import Position, Span, TokenRange, now_micros
 from penstock.cdc.low_latency import Fresh
 from penstock.cdc.planner import Planner, Snapshot, covering, describe, retrying
 from penstock.codec.problem import problem_counts
-from penstock.config import Duration, duration, duration_text, keywords, require_known
+from penstock.database.cql_types import CqlTable
+from penstock.durations import Duration, duration, duration_text, keywords, require_known
 from penstock.errors import PenstockError
-from penstock.log_lines import quoted
-from penstock.packed_rows import packed, packed_schema, rows_schema
-from penstock.plans import parallelism
-from penstock.public import public
-from penstock.schema import CqlTable
+from penstock.process.log_lines import quoted
+from penstock.query.packed_rows import packed, packed_schema, rows_schema
+from penstock.spark_runtime.logical_plan import parallelism
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

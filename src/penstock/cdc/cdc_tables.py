@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql import types as st
 
 from penstock.codec.problem import CHANGE_TYPE, PROBLEM
+from penstock.database.cql_types import LOG_SUFFIX, CqlTable, CqlType, deleted_elements_type, log_value_type, spark_type
 from penstock.database.table_catalog import describe, did_you_mean, quoted, split_name, table_names
 from penstock.errors import PenstockError
-from penstock.schema import LOG_SUFFIX, CqlTable, CqlType, deleted_elements_type, log_value_type, spark_type
 
 
 def log_name(table: CqlTable) -> str:

@@ -24,8 +24,8 @@ from penstock.database import Page
 from penstock.database.bad_values import bad_rows, excerpt, key_text
 from penstock.database.cells import indexed
 from penstock.database.columns import BadValue, Cells, decode, decode_list_in_log
+from penstock.database.cql_types import Column, CqlType, clustering_order
 from penstock.native import Array
-from penstock.schema import Column, CqlType, clustering_order
 
 log = logging.getLogger(__name__)
 

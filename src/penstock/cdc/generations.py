@@ -20,8 +20,8 @@ from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.query import SimpleStatement
 
 from penstock.cdc.sent_groups import UUID_EPOCH
+from penstock.database.cql_types import CqlTable
 from penstock.errors import PenstockError
-from penstock.schema import CqlTable
 
 # Times are microseconds since 1970; the log has them as timeuuids.
 

@@ -19,12 +19,12 @@ from penstock.cdc.generations import Span, upper_bound
 from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.cql_connection import CqlConnection, connection
+from penstock.database.cql_types import LOG_SUFFIX
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import split_name
 from penstock.database.token_ring import Ring, Token, known_ring, owners, ring
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.native import Array
-from penstock.schema import LOG_SUFFIX
 
 T = TypeVar("T")
 

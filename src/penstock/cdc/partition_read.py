@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructType
 
 from penstock.cdc.ad_hoc import condition
@@ -28,10 +27,11 @@ from penstock.cdc.row_pairing import row_hashes
 from penstock.cdc.whole_lists import WholeLists
 from penstock.database import Page
 from penstock.database.columns import decode
+from penstock.database.cql_types import Column, CqlTable, CqlType, log_value_type, spark_type
 from penstock.database.table_catalog import base_name
 from penstock.database.write_times import timed_columns
 from penstock.native import Array
-from penstock.schema import Column, CqlTable, CqlType, log_value_type, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_schema, to_arrow_type
 
 HELD_ROWS = 20_000
 AD_HOC = 0

@@ -26,10 +26,10 @@ from penstock.cdc.generations import (
 )
 from penstock.cdc.log_pages import IN_SPAN, pages_of_log, span_queries
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import CqlTable
 from penstock.database.retrying import retrying as wait_out
 from penstock.database.table_catalog import base_name, token_of_key
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.schema import CqlTable
 
 T = TypeVar("T")
 

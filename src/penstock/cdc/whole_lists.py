@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.database import Page
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells, decode
+from penstock.database.cql_types import Column, CqlTable, CqlType, spark_type
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.database.requests import Request, RequestLimits, send_all
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import partition_key
 from penstock.database.write_times import timed_columns
 from penstock.native import Array
-from penstock.schema import Column, CqlTable, CqlType, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_type
 
 _TTLS = CqlType("list", (CqlType("int"),), frozen=True)
 

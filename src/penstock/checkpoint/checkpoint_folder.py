@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from penstock.errors import PenstockError
-from penstock.paths import usable
+from penstock.process.paths import usable
 
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
 LARGEST = 64 << 20

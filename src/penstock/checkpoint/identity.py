@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder
 from penstock.checkpoint.log import Log
 from penstock.errors import PenstockError
-from penstock.plans import analyzed, each
+from penstock.spark_runtime.logical_plan import analyzed, each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,7 +25,7 @@ from typing import Any
 
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder
 from penstock.errors import PenstockError
-from penstock.waits import Wait
+from penstock.process.waits import Wait
 
 log = logging.getLogger(__name__)
 

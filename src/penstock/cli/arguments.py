@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.config import whole
+from penstock.durations import whole
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def size(text: str) -> str:
 
 def setting(text: str) -> tuple[str, str]:
     """A setting of Spark as NAME=VALUE."""
-    from penstock.spark_settings import pair
+    from penstock.spark_runtime.settings import pair
 
     try:
         return pair(text)

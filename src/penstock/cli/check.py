@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from penstock import real_time
+from penstock.border.trial import on_trial, require_none
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.checkpoint.hadoop_folder import store_of
 from penstock.checkpoint.identity import of_query, require_own
@@ -20,16 +20,17 @@ from penstock.cli.pipeline_file import lacks_session, load
 from penstock.cli.run import SLOTS
 from penstock.errors import PenstockError
 from penstock.kafka.broker_check import unmet
-from penstock.plans import require_streamable
-from penstock.query import Query, Unavailable
-from penstock.real_time import REAL_TIME
+from penstock.process.signals import Stopped, ended_by
+from penstock.query import real_time
+from penstock.query.query import Query
+from penstock.query.real_time import REAL_TIME
 from penstock.run import faults
 from penstock.run.life_signs import reads_of, writes_of
 from penstock.run.pipeline import Pipeline
-from penstock.session import local_session, until_end
-from penstock.signals import Stopped, ended_by
-from penstock.spark_settings import CORES
-from penstock.trial import on_trial, require_none
+from penstock.spark_runtime.failures import Unavailable
+from penstock.spark_runtime.logical_plan import require_streamable
+from penstock.spark_runtime.session import local_session, until_end
+from penstock.spark_runtime.settings import CORES
 
 
 def add(parser: ArgumentParser) -> None:

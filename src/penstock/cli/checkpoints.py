@@ -65,7 +65,7 @@ def _opened(given: Location) -> Iterator[CheckpointFolder]:
     if isinstance(given, Path):
         yield Local(given)
         return
-    from penstock.session import local_session, until_end
+    from penstock.spark_runtime.session import local_session, until_end
 
     session = local_session("penstock-checkpoints", cores=1)
     with until_end(session):

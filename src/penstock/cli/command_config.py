@@ -15,7 +15,7 @@ from penstock.connect.providers import read_properties, read_text
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import PLAINTEXT
 from penstock.kafka.security import SAME, SETTINGS, Security
-from penstock.paths import usable
+from penstock.process.paths import usable
 
 ALIASES = {
     "ssl.truststore.location": SAME["ssl.truststore.location"],

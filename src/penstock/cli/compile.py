@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from penstock import warm
+from penstock.cli import warm
 from penstock.errors import PenstockError
 
 

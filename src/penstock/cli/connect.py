@@ -36,15 +36,23 @@ from penstock.connect.worker_face import Worker
 from penstock.connect.worker_settings import WorkerSettings
 from penstock.connect.worker_status import TaskMetrics, status_of, unready
 from penstock.connect.world import World
-from penstock.executors import require_executors
+from penstock.process.signals import listen
 from penstock.run.checkpoint import lock
+from penstock.run.executors import require_executors
 from penstock.run.supervise import Stop
 from penstock.serve.hosts import Asgi, Hosts, warn_if_open
 from penstock.serve.passwords import protected
 from penstock.serve.rest_server import RestServer, address_of, bind
-from penstock.session import Jvm, end, jvm_process, memory, require_java, session_of_program, start_workers
-from penstock.signals import listen
-from penstock.spark_settings import CORES
+from penstock.spark_runtime.session import (
+    Jvm,
+    end,
+    jvm_process,
+    memory,
+    require_java,
+    session_of_program,
+    start_workers,
+)
+from penstock.spark_runtime.settings import CORES
 from penstock.watch import lineage
 from penstock.watch.metrics_server import Place, pages, served
 from penstock.watch.probe import Prober

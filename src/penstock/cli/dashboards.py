@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.paths import usable
+from penstock.process.paths import usable
 from penstock.watch.alert_rules import RUNBOOKS, WRITTEN, rules_file
 from penstock.watch.dashboards import dashboards
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from penstock.cli.arguments import positive
 from penstock.errors import PenstockError
 from penstock.extras import install
-from penstock.paths import usable
+from penstock.process.paths import usable
 
 NEEDED = {"cassandra": "cassandra-driver", "confluent_kafka": "confluent-kafka", "orjson": "orjson", "rich": "rich"}
 NEEDED_BY_ADTECH = {

@@ -10,7 +10,7 @@ from penstock.cli.check import load_without_spark, queries_within
 from penstock.cli.output import printable, to_pipe
 from penstock.cli.pipeline_file import load
 from penstock.cli.run import SLOTS
-from penstock.session import local_session, until_end
+from penstock.spark_runtime.session import local_session, until_end
 from penstock.watch.graph import Graph, graph_of
 
 TEXT, MERMAID, JSON = "text", "mermaid", "json"

@@ -13,9 +13,9 @@ from typing import Any
 
 from penstock.cli.kafka_commands import add_action, confirm, opened, run_action, unknown
 from penstock.cli.output import aligned, printable
-from penstock.delivery import is_marker_group
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
+from penstock.query.delivery import is_marker_group
 from penstock.wire.admin import Admin
 from penstock.wire.errors import (
     GroupAuthorizationFailed,

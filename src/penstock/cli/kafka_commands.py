@@ -16,7 +16,7 @@ from penstock.cli.command_config import security
 from penstock.cli.output import to_pipe
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
-from penstock.signals import run_until_interrupt
+from penstock.process.signals import run_until_interrupt
 from penstock.wire.admin import Admin
 from penstock.wire.errors import (
     AuthenticationFailed,

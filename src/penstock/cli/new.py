@@ -15,10 +15,10 @@ from penstock.cli import services
 from penstock.cli.arguments import servers
 from penstock.database.access import Access
 from penstock.database.cql_connection import close, connection
+from penstock.database.cql_types import LOG_SUFFIX, CqlTable
 from penstock.database.retrying import telling
 from penstock.database.table_catalog import describe, quoted, table_names
 from penstock.errors import PenstockError
-from penstock.schema import LOG_SUFFIX, CqlTable
 
 OPTIONS = "{'enabled': true, 'preimage': 'full', 'postimage': true}"
 FILE = '''"""Each change of {table} becomes an event in the topic {topic}.

@@ -10,8 +10,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from penstock.cli.warm import PARTS, compiled
 from penstock.errors import PenstockError
-from penstock.warm import PARTS, compiled
 
 FOLDER = "environment"
 """The name under which Spark unpacks the archive."""

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pyspark
-from pyspark import cloudpickle
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
-from penstock.paths import is_file
+from penstock.process.paths import is_file
 from penstock.run.pipeline import Pipeline, blame
+from penstock.spark_runtime.pickled import send_by_value
 
 
 def load(target: str) -> Pipeline:
@@ -52,7 +52,7 @@ def _load_file(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     # Spark's workers get the file's functions and classes by value: they could not import them by this name.
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    send_by_value(module)
     with blame(path):
         spec.loader.exec_module(module)
     return module

@@ -9,7 +9,7 @@ from penstock.cli import command_config
 from penstock.cli.arguments import add_command_config, servers
 from penstock.cli.both_clusters import add_clusters, add_tables, source_access, table_pairs, target_access
 from penstock.cli.run import add_running, running, supervise
-from penstock.config import duration
+from penstock.durations import duration
 from penstock.errors import PenstockError
 from penstock.replicate.change_events import CODECS, EventCodec
 from penstock.replicate.replication import Replication, Through

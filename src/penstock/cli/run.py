@@ -28,14 +28,16 @@ from penstock.cli.arguments import (
     spark_conf,
 )
 from penstock.cli.pipeline_file import lacks_session, load
+from penstock.cli.warm import is_first_use
 from penstock.errors import PenstockError
-from penstock.executors import require_executors
-from penstock.log_lines import FORM, JSON, TEXT, Terminal, begin
-from penstock.real_time import REAL_TIME
+from penstock.process.log_lines import FORM, JSON, TEXT, Terminal, begin
+from penstock.process.signals import listen
+from penstock.query.real_time import REAL_TIME
 from penstock.run.checkpoint import lock
+from penstock.run.executors import require_executors
 from penstock.run.life_signs import LifeSigns, Observers
 from penstock.run.supervise import Buildable, PipelineRun, Stop
-from penstock.session import (
+from penstock.spark_runtime.session import (
     end,
     explain,
     is_of_lost_jvm,
@@ -45,9 +47,7 @@ from penstock.session import (
     start_workers,
     until_end,
 )
-from penstock.signals import listen
-from penstock.spark_settings import CORES, is_local, is_on_cluster
-from penstock.warm import is_first_use
+from penstock.spark_runtime.settings import CORES, is_local, is_on_cluster
 from penstock.watch import lineage
 from penstock.watch.meters import Meters
 from penstock.watch.metrics_server import Place, pages, served

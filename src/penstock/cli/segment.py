@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli import services
 from penstock.cli.arguments import add_allow_host, add_command, add_metrics, port_or_any, servers
-from penstock.config import duration
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
+from penstock.durations import duration
 from penstock.errors import PenstockError
+from penstock.process.signals import listen, run_until_interrupt
 from penstock.segment.member_tables import delivery_sync, member_counts, member_erase, member_schema
 from penstock.segment.member_tables.delivery_sync import Receipt, Sync
 from penstock.segment.member_tables.member_schema import explained
 from penstock.serve.hosts import Hosts, is_loopback
-from penstock.signals import listen, run_until_interrupt
 from penstock.watch.program import Program, head, reached_at
 from penstock.watch.run_files import written
 from penstock.wire.topic_records import Reader

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.cli.arguments import add_allow_host, add_checkpoints, add_command, port_or_any, positive
 from penstock.codec import exact_json
 from penstock.errors import PenstockError
-from penstock.signals import listen
+from penstock.process.signals import listen
 from penstock.state.stores import LIMIT, States
 
 PORT = 8084
@@ -137,7 +137,7 @@ def _states(args: Namespace) -> Iterator[States]:
 
 def _with_spark(args: Namespace, stack: ExitStack) -> States:
     """The states as Spark reads them, until the stack ends."""
-    from penstock.session import local_session, until_end
+    from penstock.spark_runtime.session import local_session, until_end
     from penstock.state.read import Checkpoints
 
     session = local_session("penstock-state", args.cores)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.cli.arguments import add_kafkas_names, positive
 from penstock.cli.kafka_commands import near
 from penstock.cli.output import printable, while_read
-from penstock.config import duration, whole
+from penstock.durations import duration, whole
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
 from penstock.kafka.record_view import FRAME, START, shown, view

@@ -31,14 +31,14 @@ from penstock.cli.output import printable
 from penstock.codec import exact_json
 from penstock.database.access import Access
 from penstock.errors import PenstockError
-from penstock.log_lines import begin
+from penstock.process.log_lines import begin
 from penstock.replicate.applied_changes import Progress, checkpoints_of, progress
 from penstock.replicate.hidden_comparison import HiddenReport
 from penstock.replicate.replication import TablePair
 from penstock.replicate.row_differences import Difference
 from penstock.replicate.table_scan import Side
 from penstock.replicate.verification import Report, verify
-from penstock.session import session_of_program, until_end
+from penstock.spark_runtime.session import session_of_program, until_end
 
 EXIT = {"equal": 0, "different": 1, "undecided": 2}
 FAILED = 3

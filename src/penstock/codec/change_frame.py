@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, get_args
 
 from pyspark.sql import Column, functions as F, types as st
 
+from penstock.database.cql_types import CqlType, deleted_elements_type, log_value_type, parse_type, spark_type
 from penstock.errors import PenstockError
-from penstock.schema import CqlType, deleted_elements_type, log_value_type, parse_type, spark_type
 
 NEEDED = ("op", "key", "before", "after", "operation", "ts", "read_ts")
 

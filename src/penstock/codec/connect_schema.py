@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import Column, SparkSession, functions as F, types as st
 
 from penstock.codec.change_frame import Layout, alike
+from penstock.database.cql_types import SCALARS, CqlType
 from penstock.errors import PenstockError
-from penstock.schema import SCALARS, CqlType
 
 PRIMITIVES: dict[str, st.DataType] = {
     "boolean": st.BooleanType(),

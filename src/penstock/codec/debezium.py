@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, get_args
 
 from pyspark.sql import Column, DataFrame, functions as F
 
+from penstock.border.public import public
 from penstock.codec import change_frame, envelope
 from penstock.codec.change_frame import Layout, layout
 from penstock.codec.connect_schema import topic_name
@@ -20,7 +21,6 @@ from penstock.codec.problem import good_changes
 from penstock.codec.text_formats import Json
 from penstock.codec.typed_records import Codec, Records, Transform
 from penstock.errors import PenstockError
-from penstock.public import public
 
 Place: TypeAlias = Literal[
     "kafka-key", "kafka-headers", "payload-key", "payload-before", "payload-after", "payload-diff"

@@ -16,10 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession, functions as F, types as st
 from pyspark.sql.avro.functions import from_avro
 
-from penstock.codec.avro_limits import limit
 from penstock.codec.decode_columns import NOT_FRAMED, behind_frame, chosen, is_framed, schemas_of
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
+from penstock.spark_runtime.avro_limits import limit
 
 # In permissive mode a record that cannot be read is a struct of nulls, but a good record can be that too. Only a good
 # record has the default of this field, which no writer knows.

@@ -14,10 +14,10 @@ from typing import Protocol
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import Column, functions as F, types as st
 
-from penstock import casts
 from penstock.codec.problem import shown
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError, first_line
+from penstock.spark_runtime import casts
 
 CORRUPT = "_penstock_corrupt"
 FRAME = 5

@@ -28,12 +28,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 from pyspark.sql import Column, types as st
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.codec.decode_columns import FRAME, NOT_FRAMED, chosen, schemas_of
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
 from penstock.extras import install
+from penstock.spark_runtime.arrow_types import to_arrow_schema
 
 REASON = "_penstock_reason"
 PART = 1 << 20

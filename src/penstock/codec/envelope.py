@@ -12,7 +12,7 @@ from penstock.codec import change_frame
 from penstock.codec.change_frame import Layout, encode, field_of
 from penstock.codec.connect_schema import envelope_schema, key_schema, nothing
 from penstock.codec.typed_records import RecordPart
-from penstock.schema import CqlType, clustering_order
+from penstock.database.cql_types import CqlType, clustering_order
 
 EXTENDED_COLUMNS = (
     "written",

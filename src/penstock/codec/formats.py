@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
+from penstock.border.public import public
 from penstock.codec.avro import Avro
 from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry, SubjectNames, Subjects
 from penstock.codec.text_formats import Csv, Json, JsonSchema
 from penstock.codec.typed_records import Codec
 from penstock.errors import PenstockError
-from penstock.public import public
 
 Format: TypeAlias = Literal["json", "avro", "protobuf", "json-schema", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)

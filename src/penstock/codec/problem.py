@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock.delays import REASONS
+from penstock.metrics.delays import REASONS
 
 PROBLEM = "problem"
 HEADERS = st.ArrayType(st.StructType().add("key", st.StringType()).add("value", st.BinaryType()))

@@ -23,10 +23,10 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Re
 
 from pyspark.sql import Column, functions as F
 
+from penstock.border.public import public
 from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
 from penstock.errors import PenstockError
-from penstock.public import public
 
 MAGIC = 0
 """The first byte of Confluent's wire format; the schema id follows in four bytes."""

@@ -12,9 +12,9 @@ from typing import Literal, Protocol
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock import delays
 from penstock.codec.connect_schema import NAMES, Schema, avro_name
 from penstock.errors import PenstockError
+from penstock.metrics import delays
 
 Side = Literal["key", "value"]
 TIMESTAMP = "timestamp"

@@ -16,7 +16,7 @@ from penstock.connect.connector_store import PATIENCE, ConnectorWriter, Kept
 from penstock.connect.providers import Provided, read_properties
 from penstock.connect.routes import as_config
 from penstock.errors import PenstockError
-from penstock.paths import is_file
+from penstock.process.paths import is_file
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
 

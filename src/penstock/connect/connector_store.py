@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.log_lines import quoted
+from penstock.process.log_lines import quoted
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError

@@ -13,7 +13,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from penstock.database.access import NoTls
-from penstock.session import spark
+from penstock.spark_runtime.jvm import gateway_of
+from penstock.spark_runtime.session import spark
 
 CERTIFICATE, KEY = "java.security.cert.Certificate", "java.security.Key"
 
@@ -53,7 +54,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _contents(path: Path, password: str) -> str:
-    gateway: Any = spark().sparkContext._gateway
+    gateway = gateway_of(spark())
     letters = gateway.new_array(gateway.jvm.char, len(password))
     for i, letter in enumerate(password):
         letters[i] = letter

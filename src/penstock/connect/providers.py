@@ -11,7 +11,7 @@ from pathlib import Path
 import javaproperties
 
 from penstock.connect.bounded_regex import BoundedRegex, Overrun
-from penstock.paths import is_file
+from penstock.process.paths import is_file
 
 KINDS = {
     "org.apache.kafka.common.config.provider.EnvVarConfigProvider": "env",

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.config import whole
 from penstock.connect.checks import require_bounded
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
 from penstock.connect.providers import references
 from penstock.connect.secrets import masked
 from penstock.connect.worker_face import ShownConnector, Worker
+from penstock.durations import whole
 from penstock.serve.json_bodies import MOST
 from penstock.serve.rest_errors import RestError
 

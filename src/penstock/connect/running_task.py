@@ -21,7 +21,7 @@ from penstock.checkpoint.checkpoint_folder import Location
 from penstock.connect.sink.record_sink import SinkTask
 from penstock.connect.task import Task
 from penstock.errors import PenstockError
-from penstock.query import Query
+from penstock.query.query import Query
 from penstock.run.life_signs import Observer, Observers
 from penstock.run.pipeline import default_target
 from penstock.run.supervise import PipelineRun, Stop

@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus
 
 from penstock.connect.properties import properties
 from penstock.connect.providers import ResolvedConfig, is_reference
-from penstock.secret_settings import HIDDEN, has_secret_name, logins, without_logins
+from penstock.process.secret_settings import HIDDEN, has_secret_name, logins, without_logins
 
 _TYPES = {each.name: each.type for each in properties()}
 # Without a second attempt anywhere: it begins with words only, and gives nothing back.

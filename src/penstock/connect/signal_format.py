@@ -17,7 +17,7 @@ from penstock.connect.record_transforms import java_regex
 from penstock.connect.transforms.topic_routing import regex_problem
 from penstock.database.cql_tokens import part_problem
 from penstock.errors import PenstockError
-from penstock.log_lines import quoted
+from penstock.process.log_lines import quoted
 
 LOG = "log"
 TYPES = (EXECUTE, STOP, PAUSE, RESUME, LOG)

@@ -23,7 +23,7 @@ from penstock.connect.signal_channels import Arrived, Channel, SignalTable, Sign
 from penstock.connect.signal_format import LOG, LONGEST_FILTER, BadSignal, Signal, signal_of
 from penstock.connect.task import Setup
 from penstock.errors import PenstockError, first_line
-from penstock.log_lines import quoted
+from penstock.process.log_lines import quoted
 
 log = logging.getLogger(__name__)
 # What a user has asked for is told also without --verbose, so these lines are warnings.

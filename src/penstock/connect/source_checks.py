@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Any
 
 from penstock.codec.debezium import PLACEMENT
-from penstock.delivery import Delivery
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
-from penstock.paths import is_file
+from penstock.process.paths import is_file
+from penstock.query.delivery import Delivery
 from penstock.replicate.event_checks import KEY
 
 OVERRIDE = "producer.override."

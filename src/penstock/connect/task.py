@@ -19,10 +19,10 @@ from penstock.connect.converters import converter
 from penstock.connect.source_checks import OVERRIDE
 from penstock.connect.transforms.transform_chain import chain
 from penstock.database.table_catalog import split_name
-from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, Delivery
 from penstock.kafka.client_options import CREATE, has_all
 from penstock.kafka.kafka_sink import KafkaSink
-from penstock.query import Query, write
+from penstock.query.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, Delivery
+from penstock.query.query import Query, write
 from penstock.replicate.change_events import exact
 from penstock.replicate.event_checks import KEY
 

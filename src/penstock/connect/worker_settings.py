@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.config import whole
 from penstock.connect.converters import JSON
 from penstock.connect.definition import full_name
 from penstock.connect.group.group_settings import GroupSettings, group_settings
@@ -16,10 +15,11 @@ from penstock.connect.providers import KINDS, PLUGIN_PATH, Provided, Provider, r
 from penstock.connect.record_transforms import java_regex
 from penstock.connect.secrets import of_config
 from penstock.connect.sink.sink_converters import CLASSES, OF_HEADERS
+from penstock.durations import whole
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
 from penstock.kafka.security import SETTINGS as SECURITY, Security, require_servers
-from penstock.paths import is_file
+from penstock.process.paths import is_file
 from penstock.serve.passwords import Passwords
 
 TOPIC = "connect-configs"

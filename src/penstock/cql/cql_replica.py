@@ -18,27 +18,27 @@ from typing import Any, Unpack
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as st
-from pyspark.sql.pandas.types import to_arrow_type
 
+from penstock.border.public import public
 from penstock.cdc.cdc_options import CdcSettings, option_text, settings
 from penstock.cdc.cdc_source import CdcStreamReader
 from penstock.cdc.cdc_tables import frame_schema
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN, MICROSECOND, now_micros
 from penstock.cdc.log_pages import pages_of_table
 from penstock.cdc.planner import describe as describe_logged, retrying
-from penstock.config import Duration, duration
 from penstock.database import Page
 from penstock.database.access import Access, AccessOptions
 from penstock.database.bad_values import decoded
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import CqlTable, spark_type
 from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import base_name, describe, quoted, table_names, token_of_key
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
-from penstock.public import public
-from penstock.schema import CqlTable, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_type
 from penstock.table.global_tables import GlobalTable, Put
 
 WHERE = "cql.global_table"

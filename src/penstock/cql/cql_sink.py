@@ -17,8 +17,8 @@ from typing import ClassVar, Literal, TypeAlias, Unpack, get_args
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock import delays
-from penstock.config import Duration, duration
+from penstock.border.public import public
+from penstock.checkpoint.batch_offsets import batch_millis
 from penstock.cql.cql_writer import (
     DELETE,
     MAX_TTL,
@@ -32,15 +32,16 @@ from penstock.cql.cql_writer import (
     used_by,
 )
 from penstock.database.access import Access, AccessOptions
+from penstock.database.cql_types import CqlTable
 from penstock.database.requests import RequestLimits
 from penstock.database.table_catalog import canonical
-from penstock.delivery import EXACTLY_ONCE
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
-from penstock.plans import require_classic
-from penstock.public import public
-from penstock.query import Batch, KeyedFrame, batch_millis, in_batches
-from penstock.schema import CqlTable
-from penstock.upsert import Newest, require_key, require_no_late_results
+from penstock.metrics import delays
+from penstock.query.delivery import EXACTLY_ONCE
+from penstock.query.query import Batch, KeyedFrame, in_batches
+from penstock.query.upsert import Newest, require_key, require_no_late_results
+from penstock.spark_runtime.logical_plan import require_classic
 
 Mode: TypeAlias = Literal["insert", "upsert"]
 MODES = get_args(Mode)

@@ -15,18 +15,18 @@ from cassandra.query import UNSET_VALUE
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock import delays
+from penstock.border.spark_refusals import refusal
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import CqlTable, CqlType
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.database.requests import Request, RequestLimits, Statement, send_all, together
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, describe, quoted, require_fit
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
 from penstock.errors import PenstockError
-from penstock.plans import analyzed, each
-from penstock.schema import CqlTable, CqlType
-from penstock.spark_refusals import refusal
+from penstock.metrics import delays
+from penstock.spark_runtime.logical_plan import analyzed, each
 
 # Control columns besides the tables' own; no column of a table can have these names.
 TABLE, DELETE, TTL, TIMESTAMP = "penstock$table", "penstock$delete", "penstock$ttl", "penstock$timestamp"

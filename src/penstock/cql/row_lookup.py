@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
-from penstock.config import Duration, duration
+from penstock.border.public import public
 from penstock.cql.cql_writer import described
 from penstock.cql.row_cache import MEASURED, Measures, RowCache, measured
 from penstock.database.access import Access, AccessOptions
+from penstock.database.cql_types import CqlTable, spark_type
 from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import canonical, require_fit
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import taken
-from penstock.public import public
-from penstock.schema import CqlTable, spark_type
 
 WHERE = "cql.lookup"
 KEY = "penstock$key"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict
 
-from penstock.config import keywords, require_known
+from penstock.durations import keywords, require_known
 from penstock.errors import PenstockError
 
 Consistency: TypeAlias = Literal[

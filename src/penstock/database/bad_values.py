@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database.columns import BadValue, Cells, decode
-from penstock.schema import CqlTable, CqlType, spark_type
+from penstock.database.cql_types import CqlTable, CqlType, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_type
 
 SHOWN = 40
 """Bytes of a cell that a message shows."""

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.database import cells as loops
+from penstock.database.cql_types import FIXED_WIDTHS, CqlType
 from penstock.errors import PenstockError
 from penstock.native import Array
-from penstock.schema import FIXED_WIDTHS, CqlType
 
 IPV4_MAPPED = bytes(10) + b"\xff\xff"
 

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from penstock.database import cells as loops
 from penstock.database.columns import DATE_EPOCH, TIME_UNITS, Cells
+from penstock.database.cql_types import CqlType
 from penstock.errors import PenstockError
 from penstock.native import Array
-from penstock.schema import CqlType
 
 MICROS_PER_MILLI = 1000
 NANOS_PER_DAY = 86_400_000_000_000

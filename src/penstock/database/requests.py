@@ -24,11 +24,11 @@ from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.bursts import DONE, Batch, Bursts, Outcome, pools
 from penstock.database.cql_connection import CqlConnection, connection, table_of, written_at
+from penstock.database.cql_types import CqlTable
 from penstock.database.retrying import TRANSIENT, retrying
 from penstock.database.table_catalog import base_name, describe
 from penstock.database.token_ring import by_owner, owners
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.schema import CqlTable
 
 _FAULTS = (*TRANSIENT, InvalidRequest, Unauthorized)
 """What a request may end with, for which the others are waited for."""

@@ -27,8 +27,8 @@ from cassandra.connection import ConnectionException
 from cassandra.protocol import OverloadedErrorMessage, RequestValidationException as RefusedMessage, ServerError
 
 from penstock.errors import PenstockError
-from penstock.signals import pause
-from penstock.waits import Wait, span
+from penstock.process.signals import pause
+from penstock.process.waits import Wait, span
 
 T = TypeVar("T")
 

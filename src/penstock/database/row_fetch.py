@@ -14,20 +14,20 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.bad_values import decoded
 from penstock.database.cells import MOST_OFFSET, indexed
 from penstock.database.columns import Cells
+from penstock.database.cql_types import CqlTable, spark_type
 from penstock.database.encode_cells import encode, laid_out, list_bytes
 from penstock.database.requests import Request, RequestLimits, send_all
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, by_owner, partition_key
 from penstock.errors import PenstockError
 from penstock.native import Array
-from penstock.schema import CqlTable, spark_type
+from penstock.spark_runtime.arrow_types import to_arrow_type
 
 KEYS_TOGETHER = 32
 Key: TypeAlias = tuple[bytes, ...]

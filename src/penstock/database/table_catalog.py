@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark.sql import Column as SparkColumn, DataFrame, functions as F, types as st
 
-from penstock import casts
+from penstock.database.cql_types import LOG_SUFFIX, Column, CqlTable, CqlType, Udts, parse_type, spark_type
 from penstock.errors import Missing, PenstockError
-from penstock.schema import LOG_SUFFIX, Column, CqlTable, CqlType, Udts, parse_type, spark_type
+from penstock.spark_runtime import casts
 
 
 class NoTable(Missing):

@@ -12,9 +12,9 @@ from cassandra import InvalidRequest
 
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import Column, CqlTable
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, quoted
-from penstock.schema import Column, CqlTable
 
 _known: dict[tuple[Access, str, tuple[str, ...]], frozenset[str]] = {}
 """What was found, as long as the process lives, by the cluster, the table and the columns' types."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock import casts, delays
 from penstock.errors import PenstockError
-from penstock.upsert import newest
+from penstock.metrics import delays
+from penstock.query.upsert import newest
+from penstock.spark_runtime import casts
 
 PLAIN = (
     *(st.BooleanType, st.ByteType, st.ShortType, st.IntegerType, st.LongType, st.FloatType, st.DoubleType),

@@ -10,7 +10,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow.lib import ArrowException
 
 from penstock.errors import PenstockError
-from penstock.query import Unavailable
+from penstock.spark_runtime.failures import Unavailable
 
 FULL = re.compile(
     "No space left on device|Disk quota exceeded|File too large|Input/output error|Stale file handle|Too many open "

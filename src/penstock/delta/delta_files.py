@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, PyFileSystem
 
-from penstock import delays
 from penstock.delta.delta_errors import told
 from penstock.delta.delta_values import FileStatistics, folder_name, partition_text
 from penstock.errors import PenstockError
+from penstock.metrics import delays
 
 FILES = "files string, rows long, bytes long, times binary"
 """The result of a task: its files as a JSON list of `DataFile`, and what `delays` counts when they are committed."""

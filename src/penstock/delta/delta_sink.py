@@ -19,17 +19,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock import delays
-from penstock.delivery import EXACTLY_ONCE
+from penstock.border.public import public
 from penstock.delta.delta_columns import DELETED, Keys, TableLayout, of_frame, require_fit, rows_of
 from penstock.delta.delta_errors import told
 from penstock.delta.delta_files import FILES, DataFile, FilesPlan, read_files, writer
 from penstock.delta.delta_table import Log, arrow_schema, created, opened, remove
 from penstock.errors import PenstockError
-from penstock.plans import require_classic
-from penstock.public import public
-from penstock.query import Batch, KeyedFrame, compute, in_batches
-from penstock.upsert import require_key, require_no_late_results, require_same
+from penstock.metrics import delays
+from penstock.query.delivery import EXACTLY_ONCE
+from penstock.query.query import Batch, KeyedFrame, compute, in_batches
+from penstock.query.upsert import require_key, require_no_late_results, require_same
+from penstock.spark_runtime.logical_plan import require_classic
 
 Compression: TypeAlias = Literal["zstd", "snappy", "lz4_raw", "gzip", "none"]
 COMPRESSIONS = get_args(Compression)

@@ -24,8 +24,8 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from penstock.delta.delta_columns import DELETED, Keys, TableLayout, of_table
 from penstock.delta.delta_files import DataFile, FilesPlan, file_system
-from penstock.markers import Marker, is_written
-from penstock.query import Batch
+from penstock.query.markers import Marker, is_written
+from penstock.query.query import Batch
 
 HISTORY = 100
 """The newest commits among which the offsets of a batch are looked for."""

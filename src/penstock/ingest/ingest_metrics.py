@@ -28,9 +28,9 @@ from prometheus_client.metrics_core import (
 )
 
 from penstock import __version__
-from penstock.exposition import lines_of, samples
 from penstock.ingest.exchange import InFlight
 from penstock.ingest.kafka_store import EventStore, Facts
+from penstock.metrics.exposition import lines_of, samples
 from penstock.native import crc32c
 from penstock.serve.listener import Listener
 from penstock.wire import Producer
@@ -130,8 +130,8 @@ LASTING = ("counter", "histogram")
 """Kinds of metrics that continue when another process replaces one that died; the others end with it."""
 
 Sample = tuple[str, float]
-"""Series and value. A series is text, as `penstock.exposition` writes it: of names with a dictionary of labels each,
-reading and adding the reports of four workers with 100 topics took four times as long."""
+"""Series and value. A series is text, as `penstock.metrics.exposition` writes it: of names with a dictionary of labels
+each, reading and adding the reports of four workers with 100 topics took four times as long."""
 
 
 class Family(msgspec.Struct, array_like=True, frozen=True):

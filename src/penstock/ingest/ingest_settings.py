@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.config import duration
+from penstock.durations import duration
 from penstock.errors import PenstockError
 from penstock.ingest.callers import NOWHERE, ApiKey, Origins
 from penstock.kafka.security import require_servers
-from penstock.paths import is_file
+from penstock.process.paths import is_file
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
-from penstock.config import Duration, duration, duration_text
+from penstock.border.public import public
+from penstock.durations import Duration, duration, duration_text
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import (
     Numbers,
@@ -31,7 +32,6 @@ from penstock.keyed_state.arrow_keys import (
     taken,
 )
 from penstock.keyed_state.buckets import Logic, Step, stateful, upserted, with_gone
-from penstock.public import public
 from penstock.table.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION, LatestLogic, changes
 from penstock.table.table import Table, versioned
 

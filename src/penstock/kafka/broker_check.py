@@ -11,7 +11,7 @@ from penstock.checkpoint.identity import OUR_KAFKA, SPARKS_KAFKA, streams
 from penstock.errors import Missing, PenstockError
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.kafka.security import SAME, SETTINGS, Security
-from penstock.query import AroundSink, Query, Sink
+from penstock.query.query import AroundSink, Query, Sink
 from penstock.wire import Reader
 from penstock.wire.errors import KafkaError
 

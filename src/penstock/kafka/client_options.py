@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from penstock.config import whole
-from penstock.delivery import DELIVERIES, EXACTLY_ONCE
+from penstock.durations import whole
 from penstock.errors import PenstockError
 from penstock.kafka.security import SAME, SETTINGS, Security, by_name
+from penstock.query.delivery import DELIVERIES, EXACTLY_ONCE
 from penstock.wire.records.batch_header import HEADER_SIZE
 from penstock.wire.records.compression import CODECS, MAX_SIZE
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock import delays
+from penstock.border.public import public
 from penstock.codec.problem import CHANGE_TYPE, PROBLEM, TYPE, UNREADABLE, cell_headers, headers, reason_number
-from penstock.delivery import AT_LEAST_ONCE, Client, Delivery
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_sink import KafkaSink, sink
-from penstock.public import public
-from penstock.query import AroundSink, Batch
+from penstock.metrics import delays
+from penstock.query.delivery import AT_LEAST_ONCE, Client, Delivery
+from penstock.query.query import AroundSink, Batch
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 
-from penstock import delays, real_time
+from penstock.border.public import public
 from penstock.codec.decode_avro import AvroDecoder
 from penstock.codec.decode_columns import CsvDecoder, Decoder, missing, once, struct_of
 from penstock.codec.decode_json import EPOCHS, FIRST, LAST, MICROS, Epoch, JsonDecoder
@@ -23,12 +23,13 @@ from penstock.codec.decode_protobuf import ProtobufDecoder
 from penstock.codec.formats import Format
 from penstock.codec.problem import PROBLEM, problem, problem_counts
 from penstock.codec.registry import Registry
-from penstock.config import Duration, duration, duration_text, keywords, require_known
-from penstock.delivery import OURS, SPARKS, Client, is_marker_group
+from penstock.durations import Duration, duration, duration_text, keywords, require_known
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import FORMAT, READ, UNREADABLE, member
-from penstock.plans import parallelism
-from penstock.public import public
+from penstock.metrics import delays
+from penstock.query import real_time
+from penstock.query.delivery import OURS, SPARKS, Client, is_marker_group
+from penstock.spark_runtime.logical_plan import parallelism
 
 if TYPE_CHECKING:
     from penstock.table.table import Table

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as st
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.codec.decode_json import FIRST, LAST, MICROS
 from penstock.kafka.json_kernel import (
@@ -31,6 +30,7 @@ from penstock.kafka.source_format import READ, UNREADABLE, schema
 from penstock.kafka.topic_reader import topic
 from penstock.native import Array
 from penstock.native.jit import read_only
+from penstock.spark_runtime.arrow_types import to_arrow_schema
 from penstock.wire.fetcher import Unreadable
 from penstock.wire.records.record_encoder import cells
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from pyspark.sql import types as st
 
 from penstock.codec.decode_json import EPOCHS, Epoch
-from penstock.config import whole
+from penstock.durations import whole
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security, by_name, require_servers
 from penstock.wire import Reader

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock import delays
+from penstock.border.public import public
 from penstock.codec import change_frame, debezium
 from penstock.codec.formats import Format, codec
 from penstock.codec.registry import Registry, SubjectNames
 from penstock.codec.text_formats import Json
 from penstock.codec.typed_records import TIMESTAMP, Codec, Side, struct_part
-from penstock.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, OURS, SPARKS, Client, Delivery
 from penstock.errors import PenstockError
-from penstock.plans import STARTS
-from penstock.public import public
-from penstock.query import Batch, KeyedFrame, in_batches
-from penstock.upsert import Newest, require_no_late_results
+from penstock.metrics import delays
+from penstock.query.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, OURS, SPARKS, Client, Delivery
+from penstock.query.query import Batch, KeyedFrame, in_batches
+from penstock.query.upsert import Newest, require_no_late_results
+from penstock.spark_runtime.logical_plan import STARTS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, KafkaSetti
 from penstock.kafka.source_format import FORMAT, TopicOffsets, schema, topics
 from penstock.kafka.topic_reader import TopicReader, topic
 from penstock.kafka.whole_chunks import WholeChunks
-from penstock.packed_rows import packed, packed_schema
+from penstock.query.packed_rows import packed, packed_schema
 
 PAUSE = 0.02
 """Seconds to wait when there are no new records: Spark asks again at once."""

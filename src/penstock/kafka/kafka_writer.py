@@ -32,13 +32,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock import delays
-from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, marker_group
+from penstock.checkpoint.batch_offsets import newest_in_checkpoint
 from penstock.errors import PenstockError
 from penstock.kafka.client_options import Options, wrong
-from penstock.markers import Marker, is_written
+from penstock.metrics import delays
 from penstock.native import Array
-from penstock.query import Batch, newest_in_checkpoint
+from penstock.query.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, marker_group
+from penstock.query.markers import Marker, is_written
+from penstock.query.query import Batch
+from penstock.spark_runtime.logical_plan import tasks
 from penstock.wire import BlockingProducer, Producer
 from penstock.wire.coordinator import Committed
 from penstock.wire.producer.stats import Stats
@@ -249,7 +251,7 @@ def save(records: DataFrame, options: Options, batch: Batch) -> None:
             next='give it delivery="at-least-once"; docs/notebook.md has what Connect can do',
         ) from error
     # The tasks need their number before they run; the plan that is counted is the plan that is run.
-    context.setLocalProperty(TASKS, str(written._jdf.queryExecution().toRdd().getNumPartitions()))
+    context.setLocalProperty(TASKS, str(tasks(written)))
     try:
         delays.add_rows(batch.query, written.collect())
     finally:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F, types as st
-from pyspark.sql.pandas.types import to_arrow_type
 
+from penstock.border.spark_refusals import refusal
 from penstock.errors import PenstockError
 from penstock.keyed_state.exact_sums import DIGITS, divided, grouped
-from penstock.spark_refusals import refusal
+from penstock.spark_runtime.arrow_types import to_arrow_type
 
 MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """The function that merges the partial results of each function."""

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, types as st
-from pyspark.sql.pandas.types import to_arrow_schema
+
+from penstock.spark_runtime.arrow_types import to_arrow_schema
 
 Numbers = npt.NDArray[np.int64]
 LIMIT = 1 << 24

@@ -34,7 +34,7 @@ from penstock.keyed_state.arrow_keys import arrow_schema, concat, packed, positi
 from penstock.keyed_state.description import HEAD, TABLES, About
 from penstock.native import shared_memory
 from penstock.native.shared_memory import query
-from penstock.plans import analyzed, each, nodes, require_classic
+from penstock.spark_runtime.logical_plan import analyzed, each, nodes, require_classic
 
 _VERSION, _COPY, _TOKEN = 1, 2, slice(3, 5)
 """Positions in the notes of a slot."""

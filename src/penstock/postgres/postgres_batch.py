@@ -17,11 +17,11 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from penstock import delays
-from penstock.markers import Marker, is_written, require_next
+from penstock.metrics import delays
 from penstock.postgres.postgres_columns import StagingLayout
 from penstock.postgres.postgres_session import Session, connected, literal, quoted
-from penstock.query import Batch
+from penstock.query.markers import Marker, is_written, require_next
+from penstock.query.query import Batch
 
 SCHEMA = "penstock"
 APPLIED = f"{SCHEMA}.applied"

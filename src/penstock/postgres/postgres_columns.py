@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock import casts, delays
 from penstock.errors import PenstockError
+from penstock.metrics import delays
 from penstock.postgres.postgres_session import quoted
+from penstock.spark_runtime import casts
 
 Types = tuple[type[st.DataType], ...]
 

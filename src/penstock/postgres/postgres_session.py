@@ -11,7 +11,7 @@ import pyarrow as pa
 from adbc_driver_postgresql import dbapi
 
 from penstock.errors import PenstockError
-from penstock.query import Unavailable
+from penstock.spark_runtime.failures import Unavailable
 
 # Transient SQLSTATE classes and codes: no connection, no resources, the server stops or starts, a lost race, a standby.
 # https://www.postgresql.org/docs/current/errcodes-appendix.html

@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock import delays
-from penstock.delivery import EXACTLY_ONCE
+from penstock.border.public import public
 from penstock.errors import PenstockError
+from penstock.metrics import delays
 from penstock.postgres import postgres_batch as batches
 from penstock.postgres.postgres_batch import PostgresBatch
 from penstock.postgres.postgres_columns import (
@@ -30,9 +30,9 @@ from penstock.postgres.postgres_columns import (
     rows_of,
 )
 from penstock.postgres.postgres_session import Session, connected, literal
-from penstock.public import public
-from penstock.query import Batch, KeyedFrame, compute, in_batches
-from penstock.upsert import require_key, require_no_late_results, require_same
+from penstock.query.delivery import EXACTLY_ONCE
+from penstock.query.query import Batch, KeyedFrame, compute, in_batches
+from penstock.query.upsert import require_key, require_no_late_results, require_same
 
 CONNECTIONS = 8
 

@@ -12,16 +12,16 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
+from penstock.border.public import public
 from penstock.cdc.generations import Position
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Location
 from penstock.checkpoint.hadoop_folder import store_of
 from penstock.checkpoint.identity import CDC, OUR_KAFKA, kept
 from penstock.checkpoint.log import NONE, Log
-from penstock.config import duration_text
+from penstock.durations import duration_text
 from penstock.errors import PenstockError
 from penstock.kafka.security import Security
 from penstock.kafka.source_format import TopicOffsets
-from penstock.public import public
 from penstock.wire.errors import KafkaError
 from penstock.wire.topic_records import Reader
 

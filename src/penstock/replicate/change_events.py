@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 
+from penstock.border.public import public
 from penstock.cdc.cdc_tables import frame_schema
 from penstock.codec import debezium
 from penstock.codec.avro import field_name
@@ -24,17 +25,16 @@ from penstock.codec.problem import PROBLEM, problem, problem_counts
 from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry
 from penstock.codec.typed_records import Codec
-from penstock.config import Duration, duration
 from penstock.cql.cql_writer import described
 from penstock.database.access import Access, AccessOptions
+from penstock.database.cql_types import CqlTable, CqlType, spark_type
 from penstock.database.requests import RequestLimits
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_read import decoder_of, raw_records
-from penstock.public import public
 from penstock.replicate.event_checks import KEY, of_another_table, reasons, require_fit
 from penstock.replicate.event_members import PAYLOAD, EventMembers
 from penstock.replicate.replicate_sink import require_times
-from penstock.schema import CqlTable, CqlType, spark_type
 
 EventCodec: TypeAlias = Literal["avro", "json", "protobuf"]
 CODECS = get_args(EventCodec)

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from penstock.cdc.change_decoder import SECOND
 from penstock.cdc.whole_lists import listed
+from penstock.database.cql_types import Column, CqlTable, CqlType, deleted_elements_type, log_value_type
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.database.requests import Statement, Value
 from penstock.database.token_ring import partition_key
@@ -39,7 +40,6 @@ from penstock.replicate.table_statements import (
     to,
     to_field,
 )
-from penstock.schema import Column, CqlTable, CqlType, deleted_elements_type, log_value_type
 
 _BIGINT = CqlType("bigint")
 UPDATE, INSERT, ROW_DELETE, PARTITION_DELETE, RANGE_DELETE = 1, 2, 3, 4, 5

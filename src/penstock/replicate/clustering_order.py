@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import total_ordering
 from typing import Any
 
-from penstock.schema import Column, CqlType
+from penstock.database.cql_types import Column, CqlType
 
 
 def position(key: Sequence[Column], values: Sequence[bytes], weight: int) -> tuple[Any, ...]:

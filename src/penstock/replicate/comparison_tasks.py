@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from penstock.plans import parallelism
+from penstock.spark_runtime.logical_plan import parallelism
 
 RANGES_PER_TASK = 4
 

@@ -12,9 +12,9 @@ from functools import reduce
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.avro import field_name
+from penstock.database.cql_types import CqlTable
 from penstock.errors import PenstockError
 from penstock.replicate.event_members import EventMembers
-from penstock.schema import CqlTable
 
 KEY = "row_key"
 """The member of an event with its primary key."""

@@ -25,12 +25,12 @@ from cassandra.query import BoundStatement
 from penstock.database import Page
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import CqlConnection, connection
+from penstock.database.cql_types import CqlTable
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, is_scylla, quoted, token_of_key
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.replicate.table_scan import Side
-from penstock.schema import CqlTable
 
 T = TypeVar("T")
 

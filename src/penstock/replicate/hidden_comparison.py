@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from penstock.cdc.generations import now_micros
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import CqlType
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
 from penstock.replicate.comparison_tasks import in_tasks, number_of_ranges
@@ -31,7 +32,6 @@ from penstock.replicate.hidden_repair import insert_again, reason, repair, why_l
 from penstock.replicate.hidden_state import Shape
 from penstock.replicate.row_digests import BUCKETS, bounds
 from penstock.replicate.table_scan import Scans
-from penstock.schema import CqlType
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.database.bad_values import key_text
+from penstock.database.cql_types import Column, CqlTable
 from penstock.database.encode_cells import cells_of
 from penstock.replicate.clustering_order import position
 from penstock.replicate.fragment_reader import Fragment, FragmentReader, Key, Partition
@@ -35,7 +36,6 @@ from penstock.replicate.hidden_state import (
     facts,
 )
 from penstock.replicate.row_differences import SLACK
-from penstock.schema import Column, CqlTable
 
 MOST_FACTS = 1000
 """Facts of one partition that differ and are kept."""

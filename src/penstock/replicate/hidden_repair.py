@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from penstock.database.columns import BadValue
+from penstock.database.cql_types import Column, CqlType
 from penstock.database.encode_cells import as_bytes, encode, list_bytes
 from penstock.database.requests import RequestLimits, Statement, Value, send_all, together
 from penstock.database.token_ring import partition_key
@@ -22,7 +23,6 @@ from penstock.replicate.hidden_state import CELL, COLLECTION, ELEMENT, MARKER, P
 from penstock.replicate.reconciliation import Part, why_kept
 from penstock.replicate.repair import NO_TTL, bound
 from penstock.replicate.table_statements import TableStatements, removed, slices, time_to_live, to, to_field
-from penstock.schema import Column, CqlType
 
 TAKEN_BACK = "CQL cannot take it back"
 """Why what only the target has, or has newer, is left."""

@@ -22,6 +22,7 @@ from penstock.cdc.whole_lists import listed
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells as ColumnCells, decode
+from penstock.database.cql_types import Column, CqlType
 from penstock.database.encode_cells import as_bytes, encode, list_bytes
 from penstock.database.requests import Request, RequestLimits, Statement, send_all
 from penstock.database.table_catalog import quoted
@@ -29,7 +30,6 @@ from penstock.database.token_ring import partition_key
 from penstock.database.write_times import timed_columns
 from penstock.replicate.change_statements import field, has_field, key_cells
 from penstock.replicate.table_statements import Cells, TableStatements, added, time_to_live, to
-from penstock.schema import Column, CqlType
 
 _TIMES = CqlType("list", (CqlType("bigint"),), frozen=True)
 

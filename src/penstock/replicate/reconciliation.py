@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.database.bad_values import value_text
+from penstock.database.cql_types import Column
 from penstock.database.encode_cells import cells_of
 from penstock.replicate.row_differences import Cell, Pair, expire_together
 from penstock.replicate.table_scan import TableScan
-from penstock.schema import Column
 
 LATER = "written later in the target"
 GREATER = "written at the same time, and CQL keeps the greater value"

@@ -14,6 +14,7 @@ from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import Images, frame_schema
 from penstock.cdc.generations import TokenRange, now_micros
 from penstock.cdc.partition_read import read_range
+from penstock.database.cql_types import Column
 from penstock.database.encode_cells import list_bytes
 from penstock.database.requests import RequestLimits, Statement, send_all, together
 from penstock.database.table_catalog import base_name
@@ -24,7 +25,6 @@ from penstock.replicate.replicate_sink import ChangeWriter
 from penstock.replicate.row_differences import Cell, Key, Pair
 from penstock.replicate.table_scan import TableScan
 from penstock.replicate.table_statements import TableStatements, removed, to, to_field
-from penstock.schema import Column
 
 
 def repair(

@@ -18,26 +18,26 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from penstock import delays
+from penstock.border.public import public
 from penstock.codec.change_frame import Layout, is_change_frame, layout
 from penstock.codec.problem import PROBLEM
-from penstock.config import Duration, duration
 from penstock.cql.cql_writer import described
 from penstock.database.access import Access, AccessOptions
+from penstock.database.cql_types import CqlTable, CqlType
 from penstock.database.requests import RequestLimits, Statement, send_all, size_of, together
-from penstock.delivery import EXACTLY_ONCE
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
-from penstock.packed_rows import COLUMN, is_packed, rows_schema, unpacked
-from penstock.plans import require_classic
-from penstock.public import public
-from penstock.query import Batch, in_batches
+from penstock.metrics import delays
+from penstock.query.delivery import EXACTLY_ONCE
+from penstock.query.packed_rows import COLUMN, is_packed, rows_schema, unpacked
+from penstock.query.query import Batch, in_batches
 from penstock.replicate.applied_groups import AppliedGroups, TwoWays
 from penstock.replicate.change_statements import change_statements, partitions
 from penstock.replicate.list_statements import ListStatements
 from penstock.replicate.row_statements import row_statements
 from penstock.replicate.table_scan import Side
 from penstock.replicate.table_statements import TableStatements
-from penstock.schema import CqlTable, CqlType
+from penstock.spark_runtime.logical_plan import require_classic
 
 WHERE = "replicate.sink"
 COLUMNS = (

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.kafka.kafka_sink import sink as kafka_sink
 from penstock.kafka.security import Security
 from penstock.kafka.topic_reader import BrokersAway
-from penstock.query import Query, write
+from penstock.query.query import Query, write
 from penstock.replicate.change_events import EventCodec, changes as received, events
 from penstock.replicate.replicate_sink import sink
 from penstock.replicate.table_scan import Side

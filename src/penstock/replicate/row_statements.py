@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock.database.cql_types import Column, CqlTable, CqlType
 from penstock.database.encode_cells import as_bytes, encode, list_bytes
 from penstock.database.requests import Statement, Value as Bound
 from penstock.replicate.change_statements import field, has_field, key_cells
@@ -28,7 +29,6 @@ from penstock.replicate.table_statements import (
     to,
     to_field,
 )
-from penstock.schema import Column, CqlTable, CqlType
 
 
 class Written(NamedTuple):

@@ -9,6 +9,7 @@ from typing import NamedTuple, Unpack
 
 import numpy as np
 
+from penstock.border.public import public
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import Images
 from penstock.cdc.log_pages import pages_of_table
@@ -16,13 +17,12 @@ from penstock.cql.cql_writer import described
 from penstock.database import Page
 from penstock.database.access import Access, AccessOptions
 from penstock.database.cells import indexed
+from penstock.database.cql_types import Column, CqlTable
 from penstock.database.table_catalog import base_name, quoted, token_of_key
 from penstock.database.write_times import timed_columns
 from penstock.errors import PenstockError
 from penstock.native import Array
-from penstock.public import public
 from penstock.replicate.row_digests import CELL, KEY, TIME_TO_LIVE, TIMES_TO_LIVE, TOKEN
-from penstock.schema import Column, CqlTable
 
 
 @dataclass(frozen=True)

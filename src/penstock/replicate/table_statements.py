@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from penstock.cql.cql_writer import MAX_TTL
+from penstock.database.cql_types import CqlTable
 from penstock.database.requests import Expiry, Value
 from penstock.database.table_catalog import base_name, quoted
-from penstock.schema import CqlTable
 
 Cells = list[bytes | None]
 _NEVER = bytes(4)

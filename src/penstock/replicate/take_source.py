@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
+from penstock.database.cql_types import Column
 from penstock.database.encode_cells import list_bytes
 from penstock.database.requests import RequestLimits, Statement, Value
 from penstock.database.token_ring import partition_key
@@ -30,7 +31,6 @@ from penstock.replicate.repair import (
 from penstock.replicate.row_differences import Cell, Key, Pair
 from penstock.replicate.table_scan import TableScan
 from penstock.replicate.table_statements import TableStatements, added, time_to_live, to, to_field
-from penstock.schema import Column
 
 LAST_TIME = 2**63 - 1
 

@@ -9,10 +9,10 @@ from cassandra import AlreadyExists, InvalidRequest
 
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import Column, CqlTable, CqlType, clustering_order
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import NoTable, base_name, describe, quoted, split_name
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlTable, CqlType, clustering_order
 
 
 def prepare(

@@ -18,11 +18,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 from pyspark.sql import SparkSession
 
+from penstock.border.public import public
 from penstock.cdc.generations import now_micros
-from penstock.config import Duration, duration, duration_text
+from penstock.durations import Duration, duration, duration_text
 from penstock.errors import PenstockError
 from penstock.native import Array
-from penstock.public import public
 from penstock.replicate.applied_changes import Progress
 from penstock.replicate.comparison_tasks import in_tasks, number_of_ranges
 from penstock.replicate.hidden_comparison import HiddenComparison, HiddenReport, hidden_scans

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from penstock.errors import PenstockError
-from penstock.paths import opened, usable
+from penstock.process.paths import opened, usable
 
 # Measured on a busy machine: a Spark JVM ended within 3 s of its driver's death.
 ORPHAN_PATIENCE = timedelta(seconds=30)

@@ -18,11 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.delays import SINK_FAILED
+from penstock.border.spark_refusals import refusal
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.plans import each, nodes
-from penstock.query import causes, passes
-from penstock.spark_refusals import refusal
+from penstock.metrics.delays import SINK_FAILED
+from penstock.spark_runtime import running_query
+from penstock.spark_runtime.failures import causes, passes
+from penstock.spark_runtime.logical_plan import each, nodes
 from penstock.wire.errors import DeliveryTimeout, KafkaError, TransactionAbortable
 
 _PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
@@ -116,16 +117,16 @@ def of_query(query: StreamingQuery, *, stopped: bool = False) -> Fault | None:
     name = query.name or ""
     # Before the exception: a query that is over has the one that it ends with.
     is_over = not query.isActive
-    found = query._jsq.exception()
-    if not found.isDefined():
+    error = running_query.exception(query)
+    if error is None:
         died = is_over and not stopped and not query.status["message"].startswith(STOPPED)
         return Fault(WITHOUT_REASON, False, query=name, trace=f"{WITHOUT_REASON}. {NEXT}") if died else None
-    chain = list(causes(found.get()))
+    chain = list(causes(error))
     trace = max((text for _, text in chain), key=len, default="").strip()[-LONGEST_TRACE:]
     for _, text in reversed(chain):
         if ours := _from_traceback(text):
             return replace(ours, query=name, trace=trace)
-    if said := _java_error(found.get()):
+    if said := _java_error(error):
         return Fault(said[0], False, query=name, trace=f"{said[1]}\n{trace}"[:LONGEST_TRACE])
     return Fault(_summary(chain, query), passes(chain), query=name, trace=trace)
 
@@ -235,7 +236,7 @@ def _last_line(text: str, query: StreamingQuery | None = None) -> str:
 
 def _columns(query: StreamingQuery, function: str) -> str:
     """The columns that a query gives to a function, in parentheses; empty if it is no function of columns."""
-    plan = query._jsq.streamingQuery().logicalPlan()
+    plan = running_query.plan(query)
     for node in nodes(plan):
         for expression in each(node.expressions()):
             for part in nodes(expression):

@@ -10,8 +10,8 @@ from typing import Any
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.checkpoint.hadoop_folder import store_of
 from penstock.checkpoint.identity import CDC, Source, source_of, streams, target_of
-from penstock.log_lines import Terminal
-from penstock.query import Query
+from penstock.process.log_lines import Terminal
+from penstock.query.query import Query
 from penstock.run.positions import NONE_YET, resumed
 
 log = logging.getLogger(__name__)

@@ -19,13 +19,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock import real_time, trial
-from penstock.config import Duration, duration
+from penstock.border import trial
+from penstock.border.public import public
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
-from penstock.public import public
-from penstock.query import Query, passing_failure
-from penstock.real_time import REAL_TIME
+from penstock.query import real_time
+from penstock.query.query import Query
+from penstock.query.real_time import REAL_TIME
 from penstock.run import faults
+from penstock.spark_runtime.failures import passing_failure
 
 EVERY = "1 second"
 TARGET = timedelta(minutes=1)

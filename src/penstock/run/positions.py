@@ -20,7 +20,7 @@ from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local
 from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, Source, kept
 from penstock.checkpoint.lease import Lease
 from penstock.checkpoint.log import METADATA, NONE, OFFSETS, Log
-from penstock.config import duration
+from penstock.durations import duration
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import EARLIEST, TopicOffsets, topics
 from penstock.run.checkpoint import holder, lock, lock_file

@@ -19,14 +19,14 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, functions as F
 
-from penstock.config import Duration, duration
+from penstock.border.public import public
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
-from penstock.plans import analyzed, nodes, require_classic, require_streamable
-from penstock.public import public
-from penstock.query import MODES, KeyedFrame, Mode
+from penstock.process.signals import kept_interrupt
+from penstock.query.query import MODES, KeyedFrame, Mode
 from penstock.run import faults
-from penstock.run.supervise import end_after_batch
-from penstock.signals import kept_interrupt
+from penstock.spark_runtime.logical_plan import analyzed, nodes, require_classic, require_streamable
+from penstock.spark_runtime.running_query import end_after_batch
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

@@ -22,15 +22,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock import delays, real_time
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.errors import PenstockError
-from penstock.query import ONCE, Query, passing_failure
-from penstock.real_time import REAL_TIME
+from penstock.metrics import delays
+from penstock.process.signals import Stopped, ended_by
+from penstock.query import real_time
+from penstock.query.query import ONCE, Query
+from penstock.query.real_time import REAL_TIME
 from penstock.run import faults
 from penstock.run.faults import Fault
 from penstock.run.life_signs import Observer
-from penstock.signals import Stopped, ended_by
+from penstock.spark_runtime import running_query
+from penstock.spark_runtime.failures import passing_failure
 
 TRIES = 10
 FIRST_PAUSE = timedelta(seconds=1)
@@ -178,7 +181,7 @@ class PipelineRun:
         if not queries:
             return
         for query in queries:
-            end_after_batch(self.spark, query)
+            running_query.end_after_batch(self.spark, query)
         with real_time.ending(self.spark) if self._in_real_time else nullcontext():
             end = time.monotonic() + (real_time.END_PATIENCE if self._in_real_time else math.inf)
             for query in queries:
@@ -288,7 +291,7 @@ class Watched:
 
     def news(self) -> list[dict[str, Any]]:
         """Spark's progress since the last call, oldest first; of an idle query only the newest."""
-        known = self.query._jsq.lastProgress()
+        known = running_query.last_progress(self.query)
         # Its time alone: all of it is written to JSON and parsed, which takes most of an idle query's CPU.
         if known is None or known.timestamp() == self._time:
             return []
@@ -300,7 +303,7 @@ class Watched:
         return found
 
     def _missed(self, last: dict[str, Any]) -> list[dict[str, Any]]:
-        recent = [json.loads(one.json()) for one in self.query._jsq.recentProgress()]
+        recent = running_query.recent_progress(self.query)
         since = -1 if self._next is None else self._next
         found = [one for one in recent if is_batch(one) and since <= one["batchId"] <= last["batchId"]]
         return found if found and found[-1]["timestamp"] == last["timestamp"] else [*found, last]
@@ -311,8 +314,7 @@ class Watched:
         if now - self._looked < STATUS or not self.query.isActive:
             return None
         self._looked = now
-        found: dict[str, Any] = json.loads(self.query._jsq.status().json())
-        return found | {"id": str(self.query.id)}
+        return running_query.status(self.query)
 
 
 def is_batch(progress: Mapping[str, Any]) -> bool:
@@ -325,13 +327,3 @@ def _passes_time(query: StreamingQuery) -> bool:
     last = query.recentProgress[-IDLE:]
     sources = [source for batch in last for source in batch["sources"]]
     return len(last) == IDLE and all(source["startOffset"] == source["endOffset"] for source in sources)
-
-
-def end_after_batch(spark: SparkSession, query: StreamingQuery) -> None:
-    """Make the query's thread end after the batch in flight; returns at once.
-
-    It sets the query's state, as Spark's own `stop()` does before it cancels the batch.
-    """
-    jvm: Any = spark.sparkContext._jvm
-    states = jvm.org.apache.spark.sql.execution.streaming.runtime
-    query._jsq.streamingQuery().state().set(getattr(getattr(states, "TERMINATED$"), "MODULE$"))

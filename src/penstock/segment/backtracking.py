@@ -20,7 +20,8 @@ from operator import or_
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.java_regex_syntax import (
+from penstock.segment.linear_regex import CODE, re2_characters
+from penstock.spark_runtime.java_regex_syntax import (
     BEGIN,
     Characters,
     Choice,
@@ -33,7 +34,6 @@ from penstock.java_regex_syntax import (
     nodes,
     read,
 )
-from penstock.segment.linear_regex import CODE, re2_characters
 
 MOST_WAYS = 1_000
 """Ways to match one text apart from those of loops, such as 2 for (a|a) and 4 for [ab]{1,4}."""

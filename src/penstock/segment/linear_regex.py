@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.java_regex_syntax import (
+from penstock.spark_runtime.java_regex_syntax import (
     BEGIN,
     BOUNDARY,
     END,

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from penstock.config import Duration, duration, duration_text
+from penstock.border.public import public
+from penstock.durations import Duration, duration, duration_text
 from penstock.errors import PenstockError
-from penstock.public import public
 
 MILLISECOND = timedelta(milliseconds=1)
 LONGEST = timedelta(days=19 * 365)

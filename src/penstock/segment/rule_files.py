@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+from penstock.border.public import public
 from penstock.errors import PenstockError, first_line
-from penstock.public import public
 from penstock.segment import rule_definitions as made
 from penstock.segment.rule_definitions import Condition, Rule, check_names, shown
 

@@ -11,18 +11,19 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F
 
-from penstock.config import Duration, duration
+from penstock.border.public import public
+from penstock.border.spark_refusals import refusal
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
-from penstock.plans import WATERMARK, is_connect
-from penstock.public import public
 from penstock.segment import event_packing, processor
 from penstock.segment.bounded_predicates import bounded
 from penstock.segment.predicate_index import index
 from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, spec, terms
 from penstock.segment.rule_files import RuleFile, parse
 from penstock.segment.rule_plan import RulePlan, plan
-from penstock.spark_refusals import refusal
+from penstock.spark_runtime.expressions import require_expressions
+from penstock.spark_runtime.logical_plan import WATERMARK
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Clock: TypeAlias = Literal["now", "events"]
@@ -171,7 +172,7 @@ def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
     """Let Spark analyze all predicates and values together; the error names the rule."""
     texts = [*map(event_packing.flag, made.predicates), *map(event_packing.amount, made.values)]
     try:
-        _require_expressions(frame, [*made.predicates, *made.values])
+        require_expressions(frame, [*made.predicates, *made.values])
         frame.select(key, *map(F.expr, texts))
     except (AnalysisException, ParseException) as error:
         for rule in made.source:
@@ -179,17 +180,6 @@ def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
         told = refusal(error, frame.columns)
         next = f"{told.hint}fix their predicates"
         raise PenstockError(f"Spark refuses the rules: {told.what}", next=next) from None
-
-
-def _require_expressions(frame: DataFrame, texts: Sequence[str]) -> None:
-    """Let Spark parse each text alone: "true, 2L, 0L) + if(false" is no expression, but would be one within another."""
-    if is_connect(frame):
-        # The server parses each alone, and analyzes it: one request for all of them.
-        _ = frame.select(*map(F.expr, texts)).schema
-        return
-    parser = frame.sparkSession._jsparkSession.sessionState().sqlParser()
-    for text in texts:
-        parser.parseExpression(text)
 
 
 def _texts(rule: Rule) -> list[tuple[str, str]]:
@@ -203,7 +193,7 @@ def _texts(rule: Rule) -> list[tuple[str, str]]:
 def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
     for text, written in _texts(rule):
         try:
-            _require_expressions(frame, [text])
+            require_expressions(frame, [text])
             frame.select(key, F.expr(written))
         except (AnalysisException, ParseException) as error:
             told = refusal(error, frame.columns)

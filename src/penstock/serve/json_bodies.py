@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from penstock.config import whole
+from penstock.durations import whole
 from penstock.serve.rest_errors import GONE, RestError
 
 MOST = 1 << 20

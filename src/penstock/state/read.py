@@ -16,15 +16,15 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F, types as st
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.border.spark_refusals import refusal
 from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.keyed_state.description import TABLES
-from penstock.query import causes
-from penstock.real_time import FORMAT
+from penstock.query.real_time import FORMAT
 from penstock.segment import processor
-from penstock.spark_refusals import refusal
+from penstock.spark_runtime.arrow_types import to_arrow_schema
+from penstock.spark_runtime.failures import causes
 from penstock.state import keys
 from penstock.state.keys import Condition
 from penstock.state.stores import (

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from penstock.codec import exact_json
-from penstock.config import whole
+from penstock.durations import whole
 from penstock.errors import PenstockError
 from penstock.serve.rest_errors import told
 from penstock.state.stores import LIMIT, NotFound, States

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as st
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.errors import PenstockError
 from penstock.join.joins import SIDE
@@ -21,6 +20,7 @@ from penstock.keyed_state.aggregates import OF, result
 from penstock.keyed_state.arrow_keys import unpacked
 from penstock.keyed_state.buckets import BUCKETS, GONE, upserted
 from penstock.keyed_state.description import TABLES, About, about
+from penstock.spark_runtime.arrow_types import from_arrow_schema, to_arrow_schema
 from penstock.state.store_rows import Rows
 from penstock.state.unsafe_rows import decoder, hashed
 from penstock.table.revisions import ROW_VERSION, ROWS

@@ -23,15 +23,15 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 from pyspark.sql.pandas.functions import arrow_udf
 
+from penstock.border.public import public
 from penstock.codec.decode_columns import struct_of
 from penstock.codec.decode_json import EPOCHS, Epoch
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
-from penstock.public import public
+from penstock.process.waits import Failing, Wait, noted
 from penstock.table.json_rows import decoded, unreadable
 from penstock.table.latest_rows import InMemory, OnDisk
-from penstock.waits import Failing, Wait, noted
 from penstock.wire import Reader
 
 log = logging.getLogger(__name__)

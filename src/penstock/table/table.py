@@ -15,12 +15,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F, types as st
 
+from penstock.border.public import public
 from penstock.codec.decode_columns import struct_of
 from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import parse
 from penstock.keyed_state.arrow_keys import arrow_schema, columns_of
 from penstock.keyed_state.buckets import stateful
-from penstock.public import public
 from penstock.table.revisions import DELETED, SIGN, VERSION, Fold, Revisions, Totals
 
 Row = dict[str, Any]

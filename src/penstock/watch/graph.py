@@ -12,15 +12,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from penstock.checkpoint.identity import CDC, NAMED, SinkTarget, Source, source_of, streams, target_of
-from penstock.plans import analyzed, each, nodes
+from penstock.spark_runtime.logical_plan import analyzed, each, nodes
 
 if TYPE_CHECKING:
-    from penstock.query import Query
+    from penstock.query.query import Query
 
 TABLE, HTTP, TOPIC, QUERY, STATE, SINK = "table", "http", "topic", "query", "state", "sink"
 """Kinds of nodes; `sink` is what is neither a topic nor a table of the database."""
@@ -413,22 +412,10 @@ def _functions_of(node: Any) -> Iterator[Any]:
 
 def _unpickled(function: Any) -> Any:
     """The function that this process has pickled into a plan; None if only Spark's workers can load it."""
+    from penstock.spark_runtime.pickled import unpickled
+
     try:
-        return _command(function)[0]
+        return unpickled(function)[0]
     except Exception:
         # Whatever its module raises: a graph must not end the run that it shows.
         return None
-
-
-def _command(function: Any) -> Any:
-    """What Spark's workers unpickle: the function and the type of its rows."""
-    from pyspark import cloudpickle
-    from pyspark.errors import PySparkRuntimeError
-
-    try:
-        return cloudpickle.loads(bytes(function.command().unsafeArray()))
-    except PySparkRuntimeError as error:
-        # More than a megabyte is a broadcast, which the driver has in a file.
-        wanted = (error.getMessageParameters() or {}).get("variable")
-        (kept,) = (one for one in list(function.broadcastVars()) if str(one.id()) == wanted)
-        return cloudpickle.loads(cloudpickle.loads(Path(kept.value().path()).read_bytes()))

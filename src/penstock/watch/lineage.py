@@ -34,10 +34,10 @@ from penstock import __version__
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.codec.change_frame import is_change_frame
 from penstock.errors import PenstockError
-from penstock.packed_rows import rows_schema
-from penstock.plans import analyzed, each
-from penstock.query import Query
+from penstock.query.packed_rows import rows_schema
+from penstock.query.query import Query
 from penstock.run.life_signs import Observer
+from penstock.spark_runtime.logical_plan import analyzed, each
 from penstock.watch.graph import Node, lookup_nodes, sink_nodes, source_nodes
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.checkpoint.identity import OUR_KAFKA, SPARKS_KAFKA, source_of, streams
 from penstock.kafka.broker_check import SERVERS, security_of
-from penstock.plans import analyzed, each
+from penstock.process.waits import waiting
 from penstock.run.life_signs import Observer
-from penstock.waits import waiting
+from penstock.spark_runtime.logical_plan import analyzed, each
 from penstock.watch.graph import Graph, Node, graph_of, sink_nodes, source_nodes
 from penstock.watch.query_meter import NEXT_START, STOPPED, WAITING, QueryMeter, SinkMeter, SourceMeter, distinct
 from penstock.wire.admin import Admin
@@ -30,7 +30,7 @@ from penstock.wire.admin import Admin
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.query import Query
+    from penstock.query.query import Query
 
 NEXT = ". Next: "
 OTHERS_END = "the end of the batches of the other queries"

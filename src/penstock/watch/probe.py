@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from weakref import WeakKeyDictionary
 
-from penstock import waits
-from penstock.local import worker_waits
+from penstock.process import waits
+from penstock.spark_runtime import worker_waits
 from penstock.watch.meters import Meters, PipelineMeter
 from penstock.watch.query_meter import RUNNING, STARTING, WAITING, QueryMeter, SinkMeter, SourceMeter
 
@@ -182,7 +182,7 @@ def _down(places: set[Place]) -> set[Place]:
 
 
 def heard(meter: PipelineMeter) -> AbstractContextManager[None]:
-    """Tell the meter what `penstock.waits` logs in this thread: that the pipeline waits while it makes its queries."""
+    """Tell the meter what `waits` logs in this thread: that the pipeline waits while it makes its queries."""
     thread = threading.get_ident()
 
     def take(said: waits.Said) -> None:

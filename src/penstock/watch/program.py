@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from penstock import __version__
-from penstock.exposition import text
+from penstock.metrics.exposition import text
 from penstock.watch.run_files import RunFile
 
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from penstock import delays
-from penstock.delays import BOUNDS, SinkCounts
-from penstock.real_time import REAL_TIME
-from penstock.waits import span, waiting
+from penstock.metrics import delays
+from penstock.metrics.delays import BOUNDS, SinkCounts
+from penstock.process.waits import span, waiting
+from penstock.query.real_time import REAL_TIME
 from penstock.watch.graph import AGGREGATE, JOIN, NATIVE, PROCESSOR, Graph
 from penstock.watch.program import iso
 from penstock.watch.source_lag import SourceLag, seconds_kept

@@ -8,7 +8,7 @@ from itertools import accumulate
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.delays import BOUNDS
+from penstock.metrics.delays import BOUNDS
 from penstock.watch.meters import Meters
 from penstock.watch.query_meter import STATES, QueryMeter
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import accumulate
 from typing import Any
 
-from penstock.delays import BOUNDS
+from penstock.metrics.delays import BOUNDS
 from penstock.watch.graph import Place, ids_apart
 from penstock.watch.meters import Meters, Problem
 from penstock.watch.program import Program, head, iso

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, functions as F, types as st
 
 from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import Aggregate
-from penstock.plans import WATERMARK
+from penstock.spark_runtime.logical_plan import WATERMARK
 
 ARRIVAL = "timestamp"
 """Kafka's time of a record, a column of `kafka.read`."""

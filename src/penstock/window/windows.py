@@ -22,14 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
-from penstock import casts, real_time
-from penstock.config import Duration, duration
+from penstock.border.public import public
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import Aggregate, fields, merged, parse, partial, parts_of
 from penstock.keyed_state.arrow_keys import Numbers, arrow_schema, codes, columns_of, concat, numbers, positions
 from penstock.keyed_state.buckets import BUCKET, Step, require_no_window, stateful, upserted, with_gone
-from penstock.plans import LATE as LATE_MARK, STARTS, WATERMARK, WINDOW_START
-from penstock.public import public
+from penstock.query import real_time
+from penstock.spark_runtime import casts
+from penstock.spark_runtime.logical_plan import LATE as LATE_MARK, STARTS, WATERMARK, WINDOW_START
 from penstock.window import native_windows
 
 START, END, FINAL, LATE = WINDOW_START, "window_end", "final", "late"

@@ -16,8 +16,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
-from penstock.config import Duration, duration
-from penstock.public import public
+from penstock.border.public import public
+from penstock.durations import Duration, duration
 from penstock.wire.broker_connection import BrokerConnection, Link
 from penstock.wire.cluster import Cluster
 from penstock.wire.errors import (

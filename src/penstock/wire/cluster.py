@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.waits import Wait
+from penstock.process.waits import Wait
 from penstock.wire.broker_connection import BrokerConnection, Link
 from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, UnknownTopicOrPartition, error_of
 from penstock.wire.protocol import frames

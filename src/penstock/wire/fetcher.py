@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.waits import Wait
+from penstock.process.waits import Wait
 from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_of
 from penstock.wire.protocol import frames

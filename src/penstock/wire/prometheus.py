@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.public import public
+from penstock.border.public import public
 from penstock.wire.producer.stats import BOUNDS, BrokerStats, HasStats, Latency, TopicStats
 
 Values = Mapping[tuple[str, ...], float]

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from penstock.public import public
+from penstock.border.public import public
 from penstock.wire.errors import AuthenticationFailed
 from penstock.wire.protocol import frames
 

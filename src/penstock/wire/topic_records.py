@@ -20,8 +20,8 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.config import Duration, duration
-from penstock.public import public
+from penstock.border.public import public
+from penstock.durations import Duration, duration
 from penstock.wire.broker_connection import Link
 from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 import penstock as ps
 from penstock import cql, kafka, postgres, segment, window
-from penstock.query import Query
+from penstock.query.query import Query
 from penstock_demo.adtech import site
 from penstock_demo.adtech.rules import RULES
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock import files, postgres
-from penstock.query import Query
+from penstock.query.query import Query
 
 
 @ps.pipeline(every="100 milliseconds")

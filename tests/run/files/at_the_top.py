@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession, functions as F
 
 import penstock as ps
 from penstock import kafka, table
-from penstock.query import Query
+from penstock.query.query import Query
 
 DOUBLED = F.col("id") * 2
 NAMES = table.global_table("names", servers=os.environ["KAFKA"], schema="name string")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.secret_settings import HIDDEN
+from penstock.process.secret_settings import HIDDEN
 from penstock.watch.console.masking import Mask
 
 SECRET = "s3cr3t-value"

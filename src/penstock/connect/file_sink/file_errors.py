@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.errors import PenstockError
-from penstock.query import Unavailable
+from penstock.spark_runtime.failures import Unavailable
 
 PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ENXIO),

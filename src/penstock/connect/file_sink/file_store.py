@@ -22,7 +22,7 @@ from pyarrow.fs import S3FileSystem
 from penstock.checkpoint.checkpoint_folder import sync_folder
 from penstock.connect.file_sink.file_errors import told
 from penstock.errors import PenstockError
-from penstock.query import Unavailable
+from penstock.spark_runtime.failures import Unavailable
 
 STAGING = "+tmp"
 _REFUSED = re.compile(r"ACCESS_DENIED|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE|NO_SUCH_BUCKET|AccessDenied")

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.connect.connector_store import require_order
 from penstock.errors import PenstockError
-from penstock.log_lines import quoted
+from penstock.process.log_lines import quoted
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError

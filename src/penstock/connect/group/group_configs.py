@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from penstock.config import whole
 from penstock.connect.connector_store import ConnectorWriter, Kept, connectors, object_of
 from penstock.connect.connector_tasks import Shares
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.division import TaskId
-from penstock.log_lines import quoted
+from penstock.durations import whole
+from penstock.process.log_lines import quoted
 
 log = logging.getLogger(__name__)
 

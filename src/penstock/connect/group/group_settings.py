@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from penstock.config import whole
 from penstock.connect.group.compacted_topic import CompactedTopic, Seen
 from penstock.connect.group.group_configs import GroupConfigs
 from penstock.connect.group.group_work import MemberMaker
 from penstock.connect.group.group_worker import GroupTopics
 from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import GroupStates
+from penstock.durations import whole
 from penstock.errors import PenstockError
 from penstock.wire.group_member import GroupMember, GroupTimes, GroupWork
 

@@ -33,7 +33,7 @@ from penstock.connect.offsets import SIGNALS, KeptInFolder
 from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.connect.world import World
 from penstock.errors import PenstockError
-from penstock.log_lines import quoted
+from penstock.process.log_lines import quoted
 from penstock.run.life_signs import Observer, Observers
 from penstock.run.supervise import is_batch
 from penstock.wire.errors import KafkaError

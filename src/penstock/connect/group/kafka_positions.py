@@ -25,7 +25,7 @@ from penstock.checkpoint.log import Log
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.connect_offsets import KEYS, Stop, Vnode, VnodeOffsets, sent_before, stop_of
 from penstock.connect.offsets import KeptInFolder
-from penstock.log_lines import quoted
+from penstock.process.log_lines import quoted
 from penstock.wire.producer.accumulator import RecordMetadata
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, def
 from penstock.connect.sink.destinations import Bad, BadRecord
 from penstock.connect.sink.semantic_types import MOST_KNOWN, TIME, MicroTimestamp, NanoTimestamp, SemanticTypes
 from penstock.postgres.postgres_columns import TargetColumn
-from penstock.query import Unavailable
-from penstock.signals import pause
+from penstock.process.signals import pause
+from penstock.spark_runtime.failures import Unavailable
 
 T = TypeVar("T")
 Fields = dict[str, Part]

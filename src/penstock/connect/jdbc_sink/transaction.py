@@ -16,8 +16,8 @@ from adbc_driver_postgresql import dbapi
 from penstock.connect.jdbc_sink.jdbc_properties import JdbcSettings
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_session import NO_COPY, is_mistaken, is_passing, said
-from penstock.query import Unavailable
-from penstock.signals import pause
+from penstock.process.signals import pause
+from penstock.spark_runtime.failures import Unavailable
 
 OF_ROWS = ("21", "22", "23", "428C9", "44", "54", "P0001")
 """Classes and codes of SQLSTATE that are about rows: their values, constraints, sizes, values for a column that

@@ -12,7 +12,7 @@ import regex
 
 from penstock.connect import bounded_regex
 from penstock.connect.bounded_regex import BoundedRegex, kept
-from penstock.java_regex_syntax import translated
+from penstock.spark_runtime.java_regex_syntax import translated
 
 _REFERENCE = re.compile(
     r"\\(?P<literal>.)|\$(?:(?P<number>[0-9]+)|\{(?P<name>[A-Za-z][A-Za-z0-9]*)\})|(?P<text>[^\\$]+)", re.DOTALL

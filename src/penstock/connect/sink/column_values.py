@@ -32,6 +32,7 @@ from penstock.connect.sink.column_numbers import (
 from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp, type_name
 from penstock.connect.sink.semantic_types import Bits, Counted, Duration, EnumSet, Geometry, TimestampText, Year
 from penstock.database.columns import DATE_EPOCH
+from penstock.database.cql_types import FIXED_WIDTHS, CqlType
 from penstock.database.encode_cells import (
     NANOS_PER_DAY,
     decimal_bytes,
@@ -40,7 +41,6 @@ from penstock.database.encode_cells import (
     list_bytes,
     varint_bytes,
 )
-from penstock.schema import FIXED_WIDTHS, CqlType
 
 SHOWN = 80
 """Characters of a value in a message."""

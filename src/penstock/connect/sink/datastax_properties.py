@@ -39,7 +39,7 @@ from penstock.connect.sink.sink_properties import (
 from penstock.connect.sink.topic_codecs import SEPARATORS, UNITS_SINCE_EPOCH, TopicCodec, is_english
 from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
-from penstock.paths import is_file
+from penstock.process.paths import is_file
 
 CLASS = DATASTAX_CLASS
 CLASS_NAMES = (

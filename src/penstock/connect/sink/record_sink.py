@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock import delays
 from penstock.connect import topics
 from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
@@ -21,10 +20,11 @@ from penstock.connect.sink.destinations import Destination
 from penstock.connect.sink.retries import Patient, Retries
 from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_writer import DeadLetterTopic, SinkWriter
-from penstock.delivery import AT_LEAST_ONCE
 from penstock.kafka.kafka_read import raw_records
 from penstock.kafka.security import SETTINGS as SECURITY
-from penstock.query import Batch, Query, in_batches, write
+from penstock.metrics import delays
+from penstock.query.delivery import AT_LEAST_ONCE
+from penstock.query.query import Batch, Query, in_batches, write
 
 OVERRIDE = "consumer.override."
 AGE = f"{OVERRIDE}metadata.max.age.ms"

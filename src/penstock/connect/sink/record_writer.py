@@ -31,6 +31,7 @@ from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import connection
 from penstock.database.cql_tokens import without_quoted
+from penstock.database.cql_types import Column, CqlTable, CqlType, parse_type
 from penstock.database.requests import (
     ListTime,
     RefusedValue,
@@ -45,7 +46,6 @@ from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, partition_key
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlTable, CqlType, parse_type
 
 MOST_TEXTS = 50
 """Statements prepared for one table; records with other columns use one with all of its columns."""

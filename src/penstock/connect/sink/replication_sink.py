@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock import delays
 from penstock.codec.decode_columns import FRAME
 from penstock.codec.problem import BEGINNINGS, PROBLEM
 from penstock.codec.registry import Registry
@@ -31,7 +30,8 @@ from penstock.connect.sink.sink_writer import DeadLetterTopic, shown
 from penstock.cql.cql_writer import described
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
-from penstock.query import Batch, Query, in_batches, write
+from penstock.metrics import delays
+from penstock.query.query import Batch, Query, in_batches, write
 from penstock.replicate.change_events import event_changes
 from penstock.replicate.replicate_sink import ChangeWriter, ReplicateSink
 from penstock.run.faults import RetriableFailure

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.connect.sink.connect_data import NoValue, PassingFault
 from penstock.errors import PenstockError
-from penstock.signals import pause
+from penstock.process.signals import pause
 
 FIRST = 0.3
 """Seconds before a step is tried again for the first time."""

@@ -13,11 +13,11 @@ from penstock.connect.sink.sink_properties import Problems, Route, SinkSettings
 from penstock.connect.sink.sink_tables import SinkTables
 from penstock.database.access import NoTls
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import CqlTable
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import DatabaseUnavailable, retrying
 from penstock.database.table_catalog import did_you_mean, table_names
 from penstock.errors import PenstockError
-from penstock.schema import CqlTable
 
 # Callers of the REST API wait during this time.
 LIMITS = RequestLimits(patience=timedelta(seconds=5))

@@ -24,7 +24,7 @@ from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.database.requests import RequestLimits
 from penstock.extras import install
-from penstock.paths import is_file
+from penstock.process.paths import is_file
 
 CLASS = SINK_CLASS
 FREE = ("consumer.override.", "topic.", "header.converter.", "errors.deadletterqueue.")

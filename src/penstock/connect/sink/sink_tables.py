@@ -15,12 +15,12 @@ from penstock.connect.sink.connect_data import DATA
 from penstock.connect.sink.semantic_types import COLUMNS, SHAPES
 from penstock.connect.sink.sink_properties import Route, SinkSettings
 from penstock.database.cql_connection import connection
+from penstock.database.cql_types import CqlTable
 from penstock.database.requests import Request, RequestLimits, send_all
 from penstock.database.retrying import REFUSED, retrying
 from penstock.database.table_catalog import NoTable, describe, is_scylla, quoted
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError
-from penstock.schema import CqlTable
 
 T = TypeVar("T")
 _TYPES = {

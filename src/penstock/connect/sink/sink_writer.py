@@ -11,7 +11,6 @@ from datetime import timedelta
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock import delays
 from penstock.connect.record_transforms.record_chain import RecordChain
 from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
@@ -21,7 +20,8 @@ from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.kafka.security import Security
-from penstock.packed_rows import unpacked
+from penstock.metrics import delays
+from penstock.query.packed_rows import unpacked
 from penstock.wire.producer.blocking import BlockingProducer
 
 log = logging.getLogger(__name__)

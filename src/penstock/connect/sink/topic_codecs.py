@@ -19,7 +19,7 @@ from penstock.connect.sink.column_numbers import MOST_DIGITS, number_of
 from penstock.connect.sink.column_values import SHOWN, WIDTHS, Unfit
 from penstock.connect.sink.connect_data import Date, Timestamp, type_name
 from penstock.connect.sink.date_patterns import DatePattern, Moment, date_pattern, zone_of
-from penstock.schema import CqlType
+from penstock.database.cql_types import CqlType
 
 UNITS_SINCE_EPOCH = "UNITS_SINCE_EPOCH"
 """A pattern for numbers, which are units of `unit`."""

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F, types as st
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.codec.connect_schema import Schema, spark_type
 from penstock.codec.problem import HEADERS
@@ -25,6 +24,7 @@ from penstock.connect.sink.record_readers import HEADER
 from penstock.connect.transforms.python_classes import Apply, PythonClass
 from penstock.connect.transforms.state import State, Step, topic_column
 from penstock.errors import PenstockError
+from penstock.spark_runtime.arrow_types import to_arrow_schema
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, functions as F, types as st
 from pyspark.sql.pandas.functions import arrow_udf
@@ -36,6 +35,7 @@ from penstock.connect.transforms.state import (
     topic_column,
 )
 from penstock.errors import PenstockError
+from penstock.spark_runtime.jvm import jvm_of_process
 
 # PySpark raises Java's IllegalArgumentException as its own.
 JAVA_ERRORS = (Py4JJavaError, IllegalArgumentException)
@@ -49,10 +49,10 @@ def regex_problem(pattern: str) -> str | None:
 
     Without a Spark session nobody can ask Java, whose reasons are better.
     """
-    context: Any = SparkContext._active_spark_context
+    jvm = jvm_of_process()
     try:
-        if context is not None:
-            context._jvm.java.util.regex.Pattern.compile(pattern)
+        if jvm is not None:
+            jvm.java.util.regex.Pattern.compile(pattern)
         java_regex.compiled(pattern)
     except JAVA_ERRORS as error:
         return str(getattr(error, "java_exception", error)).partition("\n")[0]

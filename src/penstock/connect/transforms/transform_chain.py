@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import functions as F
 
 import penstock
+from penstock.border.public import public
 from penstock.codec.typed_records import Records, Transform
 from penstock.connect.definition import REQUIRED, Property, aliases, full_name, listed, read_all
 from penstock.connect.transforms import (
@@ -23,7 +24,6 @@ from penstock.connect.transforms import (
 from penstock.connect.transforms.python_step import step_of
 from penstock.connect.transforms.state import Plugin, Step, closed, opened
 from penstock.errors import PenstockError
-from penstock.public import public
 
 Config = Mapping[str, str | None]
 Kinds = Mapping[str, Plugin[Any]]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from penstock.border.public import public
 from penstock.cql.matching.id_store import Identity, IdStore, IdTables, require_tables
 from penstock.cql.matching.linking import Node, node_of
 from penstock.errors import PenstockError
-from penstock.public import public
 
 ROUNDS = 3
 """How often rows that events wrote meanwhile are deleted again before `erase` gives up."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock.config import Duration, duration
+from penstock.border.public import public
 from penstock.cql.matching.id_store import (
     WHERE,
     Identity,
@@ -34,12 +34,12 @@ from penstock.cql.matching.id_store import (
 from penstock.cql.matching.linking import Node, node_of
 from penstock.cql.row_cache import MEASURED, Measures, RowCache, measured
 from penstock.database.columns import decode
+from penstock.database.cql_types import CqlType
 from penstock.database.encode_cells import encode
+from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import taken
 from penstock.native import Array
-from penstock.public import public
-from penstock.schema import CqlType
 
 Unknown: TypeAlias = Literal["create", "ignore"]
 UNKNOWN = get_args(Unknown)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Unpack
 from zlib import crc32
 
+from penstock.border.public import public
 from penstock.cql.cql_writer import described
 from penstock.cql.matching.linking import Attach, Links, Node, ReadLinks, Resolved, resolve
 from penstock.database import Page
@@ -28,7 +29,6 @@ from penstock.database.requests import Request, RequestLimits, Values, send_all,
 from penstock.database.table_catalog import NoTable, quoted
 from penstock.database.token_ring import by_owner, partition_key
 from penstock.errors import PenstockError
-from penstock.public import public
 
 WHERE = "cql.match"
 HUB, BUCKETS = 1000, 256

@@ -22,11 +22,11 @@ from uuid import UUID, uuid1
 import pyarrow as pa
 from cassandra.concurrent import execute_concurrent_with_args
 
+from penstock.border.public import public
 from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
-from penstock.public import public
 from penstock.segment.member_tables.member_schema import BUCKETS, RECEIPTS_KEPT, aware, explained
 from penstock.wire.producer.blocking import BlockingProducer
 

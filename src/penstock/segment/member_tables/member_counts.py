@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from datasketches import compact_theta_sketch, theta_a_not_b, theta_intersection, theta_union
 
+from penstock.border.public import public
 from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
-from penstock.public import public
 from penstock.segment.member_tables.member_schema import COUNTS_KEPT, aware, explained
 from penstock.segment.rule_definitions import shown
 

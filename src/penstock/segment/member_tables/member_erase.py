@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from penstock.border.public import public
 from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
-from penstock.public import public
 from penstock.segment.member_tables.delivery_sync import record
 from penstock.segment.member_tables.member_schema import bucket_of, explained
 from penstock.wire.producer.blocking import BlockingProducer

@@ -13,9 +13,9 @@ from typing import Any
 
 import xxhash
 
+from penstock.border.public import public
 from penstock.database.retrying import telling
 from penstock.errors import PenstockError
-from penstock.public import public
 from penstock.wire.errors import KafkaError
 
 BUCKETS = 256

@@ -8,12 +8,12 @@ from typing import Unpack
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.config import require_known
+from penstock.border.public import public
 from penstock.cql.cql_sink import CqlSink, sink as cql_sink
 from penstock.database.access import AccessOptions
-from penstock.delivery import AT_LEAST_ONCE
-from penstock.public import public
-from penstock.query import Batch, in_batches
+from penstock.durations import require_known
+from penstock.query.delivery import AT_LEAST_ONCE
+from penstock.query.query import Batch, in_batches
 from penstock.segment.member_tables.member_counts import Counts, counts
 from penstock.segment.member_tables.member_schema import BUCKETS
 

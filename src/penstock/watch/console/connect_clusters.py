@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.errors import PenstockError
-from penstock.secret_settings import HIDDEN, has_secret_name, without_logins
+from penstock.process.secret_settings import HIDDEN, has_secret_name, without_logins
 from penstock.watch.console.http_fetch import Address, Answer, TooLargeAnswer, fetch
 from penstock.watch.console.masking import Mask
 from penstock.watch.console.run_status import NAME, TRACE, list_of, map_of, number, record, text

@@ -7,9 +7,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.process.signals import heeded
 from penstock.serve.hosts import Asgi, Hosts, guarded
 from penstock.serve.rest_server import ALLOW, BoundedServer
-from penstock.signals import heeded
 from penstock.watch.console.console_app import app
 from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.codec import exact_json
-from penstock.secret_settings import HIDDEN
+from penstock.process.secret_settings import HIDDEN
 
 DEEPEST = 100
 """Levels of JSON that are looked through; deeper values are hidden."""

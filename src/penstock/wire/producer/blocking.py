@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 
 import pyarrow as pa
 
-from penstock.public import public
+from penstock.border.public import public
 from penstock.wire.errors import ProducerClosed
 from penstock.wire.producer.accumulator import Headers, RecordMetadata
 from penstock.wire.producer.producer import Producer, ProducerOptions

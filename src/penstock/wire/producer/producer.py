@@ -26,9 +26,9 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from penstock.config import Duration, duration
+from penstock.border.public import public
+from penstock.durations import Duration, duration
 from penstock.native.text_slices import Texts, column
-from penstock.public import public
 from penstock.wire.broker_connection import Link
 from penstock.wire.cluster import Cluster
 from penstock.wire.errors import InvalidTxnState, KafkaError, ProducerClosed, TransactionAbortable

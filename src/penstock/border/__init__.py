@@ -1,0 +1,1 @@
+"""The border of the package: public functions check their arguments, and tell faults in words of the user."""

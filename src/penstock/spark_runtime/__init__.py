@@ -1,0 +1,1 @@
+"""Spark as Penstock starts and uses it: sessions, settings, Python processes, plans, and what Spark keeps private."""
