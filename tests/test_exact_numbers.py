@@ -21,13 +21,14 @@ from pyspark.sql import types
 
 from penstock.codec import exact_json
 from penstock.connect.file_sink.file_formats import JsonLines
-from penstock.connect.file_sink.java_text import line_of
+from penstock.connect.java.text import line_of
 from penstock.connect.jdbc_sink.column_text import text_of
 from penstock.connect.record_transforms.sink_transforms import chain
+from penstock.connect.records.deserializers import HEADER, JsonBytes, JsonSchemaBytes
+from penstock.connect.records.json_data import of_json
+from penstock.connect.records.record import DATA, ConnectRecord, Part
 from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.connect_data import DATA, ConnectRecord, Part, of_json
 from penstock.connect.sink.mapping import mapping
-from penstock.connect.sink.record_readers import HEADER, JsonBytes, JsonSchemaBytes
 from penstock.connect.sink.topic_codecs import TopicCodec
 from penstock.database.cql_types import parse_type
 from penstock.kafka.record_view import shown
@@ -63,7 +64,7 @@ ALLOWED = {
     "connect/only_worker.py": OWN,
     "connect/signal_format.py": "signals, whose conditions are strings",
     "connect/signal_watch.py": OWN,
-    "connect/sink/connect_data.py": "with the hook of exact_json",
+    "connect/records/json_data.py": "with the hook of exact_json",
     "connect/sink/record_sink.py": OWN,
     "connect/sink/sink_offsets.py": OWN,
     "connect/sink/sink_properties.py": CONFIGURATION,

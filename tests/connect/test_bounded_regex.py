@@ -14,13 +14,12 @@ from java_expressions import NAMES, expressions
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.connect import bounded_regex
-from penstock.connect.bounded_regex import LONGEST_TEXT, MOST_OVERRUNS, Overrun
-from penstock.connect.record_transforms import java_regex
+from penstock.connect.java import bounded_regex, regex as java_regex
+from penstock.connect.java.bounded_regex import LONGEST_TEXT, MOST_OVERRUNS, Overrun
 from penstock.connect.record_transforms.record_routing import regex_router, topic_name_matches
 from penstock.connect.record_transforms.record_steps import Step
+from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue
 from penstock.connect.signal_format import BadSignal, signal_of
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
 from penstock.connect.transforms.topic_routing import fitting
 from penstock.connect.worker_settings import _provider
 from penstock.errors import PenstockError
@@ -143,9 +142,9 @@ OF_RE = {"compile", "match", "search", "fullmatch", "sub", "subn", "split", "fin
 OF_SPARK = {"rlike", "regexp", "regexp_like", "regexp_count", "regexp_extract", "regexp_extract_all", "regexp_instr"}
 OF_SPARK |= {"regexp_replace", "regexp_substr"}
 FROM_OUTSIDE = {
-    "connect/bounded_regex.py": "the room itself",
-    "connect/record_transforms/simple_date_format.py": "built of two constants in the same expression",
-    "connect/sink/date_patterns.py": "built of parts of its own, of which at most ten may be missing",
+    "connect/java/bounded_regex.py": "the room itself",
+    "connect/java/simple_date_format.py": "built of two constants in the same expression",
+    "connect/java/date_time_formatter.py": "built of parts of its own, of which at most ten may be missing",
     "connect/sink/topic_codecs.py": "built around the separators of a locale",
     "connect/sink/datastax_properties.py": "an argument, from the lines above it",
     "connect/secrets.py": "secrets, escaped",

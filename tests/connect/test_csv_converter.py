@@ -22,13 +22,13 @@ from penstock.connect.jdbc_sink.row_writer import RowWriter
 from penstock.connect.properties import CLASS as SOURCE
 from penstock.connect.providers import Provided
 from penstock.connect.record_transforms.sink_transforms import chain
+from penstock.connect.records.csv_data import CLASS, OPTIONS
+from penstock.connect.records.deserializers import RawRecord, TextBytes
+from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part
+from penstock.connect.records.sink_converters import deserializer, options
 from penstock.connect.sink import sink_properties
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part
-from penstock.connect.sink.csv_data import CLASS, OPTIONS
 from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_readers import RawRecord, TextBytes
 from penstock.connect.sink.record_writer import RecordWriter
-from penstock.connect.sink.sink_converters import deserializer, options
 from penstock.connect.sink.sink_writer import decoded, transformed
 from penstock.database.requests import RequestLimits
 from penstock.local.services import Services

@@ -18,12 +18,12 @@ from penstock.connect.checks import Checked, check
 from penstock.connect.definition import INERT
 from penstock.connect.keystores import as_pem
 from penstock.connect.providers import Provided
+from penstock.connect.records.record import NOTHING, ConnectRecord, Part, Timestamp
+from penstock.connect.records.semantic_types import NanoTimestamp
 from penstock.connect.sink import datastax_properties
 from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, Part, Timestamp
 from penstock.connect.sink.datastax_properties import CLASS, CLASS_NAMES, DRIVER, settings
 from penstock.connect.sink.record_writer import RecordWriter, Write
-from penstock.connect.sink.semantic_types import NanoTimestamp
 from penstock.connect.sink.sink_properties import Route, SinkSettings, of_connect
 from penstock.database.cql_types import Column, CqlTable, parse_type
 from penstock.database.requests import RequestLimits

@@ -11,9 +11,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.connect.sink.column_values import Unfit, cell
-from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp
-from penstock.connect.sink.date_patterns import NAMED, Moment, WrongPattern, date_pattern, zone_of
+from penstock.connect.java.date_patterns import WrongPattern
+from penstock.connect.java.date_time_formatter import NAMED, Moment, date_pattern, zone_of
+from penstock.connect.records.record import Date, TimeOfDay, Timestamp
+from penstock.connect.sink.column_values import cell
+from penstock.connect.sink.destinations import Unfit
 from penstock.connect.sink.topic_codecs import SEPARATORS, TopicCodec
 from penstock.database.cql_types import CqlType, parse_type
 

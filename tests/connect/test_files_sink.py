@@ -31,11 +31,11 @@ from penstock.connect.file_sink.file_formats import JsonLines, ParquetRows, Plai
 from penstock.connect.file_sink.file_store import FolderStore, S3Store
 from penstock.connect.file_sink.files_properties import CLASS, CLASS_NAMES, FilesSettings, settings
 from penstock.connect.file_sink.topic_files import FilesDestination
+from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.providers import Provided
-from penstock.connect.sink.connect_data import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
-from penstock.connect.sink.date_patterns import zone_of
+from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
+from penstock.connect.records.semantic_types import MicroTimestamp
 from penstock.connect.sink.destinations import Bad, BadRecord, Chunks
-from penstock.connect.sink.semantic_types import MicroTimestamp
 from penstock.connect.sink.sink_properties import of_connect
 from penstock.errors import PenstockError
 from penstock.kafka.whole_chunks import WholeChunks

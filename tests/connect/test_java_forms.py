@@ -11,7 +11,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession, functions as F
 from smt_chains import KAFKA, config_of, errors
 
-from penstock.connect.transforms.conversions import formatted, pattern_problem
+from penstock.connect.java.simple_date_format import problem
+from penstock.connect.transforms.conversions import formatted
 from penstock.connect.transforms.struct_fields import path_problem, path_steps
 from penstock.connect.transforms.transform_chain import chain
 from penstock.errors import PenstockError
@@ -77,7 +78,7 @@ TIMES = [0, -1, -86_400_001, 1_709_208_000_123, 1_735_689_599_999, 951_825_600_0
 
 
 def test_times_are_written_as_java_s_simple_date_format_writes_them(spark: SparkSession, java: Any) -> None:
-    assert [pattern_problem(pattern) for pattern in FORMATS] == [None] * len(FORMATS)
+    assert [problem(pattern) for pattern in FORMATS] == [None] * len(FORMATS)
     # All in one, which Spark compiles once.
     pattern = " | ".join(FORMATS)
     frame = spark.createDataFrame([(time,) for time in TIMES], "time bigint")
@@ -96,8 +97,8 @@ def test_times_are_written_as_java_s_simple_date_format_writes_them(spark: Spark
 )
 def test_letters_of_another_meaning_are_refused(letters: str) -> None:
     for pattern in (letters, f"yyyy {letters}", f"'quoted'{letters}"):
-        assert str(pattern_problem(pattern)).startswith(f"{letters} is not supported; use G y M")
-    assert pattern_problem(f"'{letters}'") is None
+        assert str(problem(pattern)).startswith(f"{letters} is not supported; use G y M")
+    assert problem(f"'{letters}'") is None
 
 
 @pytest.mark.parametrize(

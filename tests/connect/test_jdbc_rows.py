@@ -24,10 +24,16 @@ from penstock.connect.jdbc_sink.jdbc_properties import CLASS, JdbcSettings, sett
 from penstock.connect.jdbc_sink.row_writer import RowWriter
 from penstock.connect.jdbc_sink.transaction import Refused, Transaction
 from penstock.connect.providers import Provided
-from penstock.connect.sink.column_values import Unfit
-from penstock.connect.sink.connect_data import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
-from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, TIME, Bits, MicroTime, MicroTimestamp, SemanticTypes
+from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
+from penstock.connect.records.semantic_types import (
+    DATA as DEBEZIUM,
+    TIME,
+    Bits,
+    MicroTime,
+    MicroTimestamp,
+    SemanticTypes,
+)
+from penstock.connect.sink.destinations import Bad, Unfit
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_columns import TargetColumn
 from penstock.postgres.postgres_session import literal

@@ -10,13 +10,13 @@ import pytest
 from penstock.connect import plugins
 from penstock.connect.checks import Checked, check
 from penstock.connect.definition import INERT
+from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.jdbc_sink import jdbc_properties
 from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.jdbc_sink.jdbc_properties import CLASS, CLASS_NAMES, COORDINATES, JdbcSettings, settings
 from penstock.connect.jdbc_sink.jdbc_url import EXAMPLE, libpq_url, parsed
 from penstock.connect.providers import Provided
 from penstock.connect.secrets import restored
-from penstock.connect.sink.date_patterns import zone_of
 from penstock.connect.sink.sink_properties import of_connect
 from penstock.process.secret_settings import HIDDEN
 

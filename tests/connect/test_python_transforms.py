@@ -20,8 +20,8 @@ from penstock.codec.connect_schema import Schema
 from penstock.connect.checks import Checked, check
 from penstock.connect.providers import Provided, Provider
 from penstock.connect.record_transforms.sink_transforms import chain
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part
-from penstock.connect.sink.record_readers import JsonBytes, RawRecord, TextBytes
+from penstock.connect.records.deserializers import JsonBytes, RawRecord, TextBytes
+from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part
 from penstock.connect.sink.retries import Retries
 from penstock.connect.sink.sink_writer import decoded, transformed
 from penstock.connect.transforms.python_classes import PythonClass
@@ -239,7 +239,7 @@ class Upper:
         )
 
 
-from penstock.connect.sink.connect_data import Part
+from penstock.connect.records.json_data import Part
 """
 PEOPLE = Table({"id": "int", "m": "map<text, int>", "name": "text"}, ["id"], name="shop.people")
 

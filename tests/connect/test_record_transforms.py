@@ -12,11 +12,11 @@ from smt_chains import DEBEZIUM, KAFKA, SCYLLA, config_of
 
 from penstock.codec.avro_value import AvroSchema
 from penstock.connect.definition import read_all
-from penstock.connect.record_transforms import java_regex
-from penstock.connect.record_transforms.simple_date_format import DateFormat
+from penstock.connect.java import regex as java_regex
+from penstock.connect.java.simple_date_format import DateFormat
 from penstock.connect.record_transforms.sink_transforms import OF_SINKS, chain, definitions
-from penstock.connect.sink.avro_data import connect_schema
-from penstock.connect.sink.connect_data import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp
+from penstock.connect.records.avro_data import connect_schema
+from penstock.connect.records.record import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp
 from penstock.connect.transforms.transform_chain import OF_SOURCES
 
 EXTRACT = f"{DEBEZIUM}ExtractNewRecordState"

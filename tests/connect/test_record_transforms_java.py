@@ -25,9 +25,9 @@ from kafka_transforms import (
 )
 
 from penstock.connect.definition import read_all
-from penstock.connect.record_transforms.simple_date_format import DateFormat
+from penstock.connect.java.simple_date_format import DateFormat
 from penstock.connect.record_transforms.sink_transforms import chain, definitions
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part
+from penstock.connect.records.record import ConnectRecord, NoValue, Part
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from penstock.codec.registry import RegistryUnavailable
 from penstock.connect.checks import check
 from penstock.connect.definition import INERT
 from penstock.connect.providers import Provided
+from penstock.connect.records.deserializers import RawRecord, TextBytes
+from penstock.connect.records.record import NOTHING, NoValue, Part, PassingFault
 from penstock.connect.sink import replication_properties, retries
-from penstock.connect.sink.connect_data import NOTHING, NoValue, Part, PassingFault
 from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_readers import RawRecord, TextBytes
 from penstock.connect.sink.record_sink import SinkTask
 from penstock.connect.sink.retries import Patient, Retries
 from penstock.connect.sink.sink_writer import decoded

@@ -35,11 +35,11 @@ from waiting import PATIENCE, until
 from penstock.connect.checks import check
 from penstock.connect.providers import Provided
 from penstock.connect.record_transforms.sink_transforms import chain
+from penstock.connect.records.deserializers import JsonBytes, RawRecord
+from penstock.connect.records.record import ConnectRecord, Part
+from penstock.connect.records.semantic_types import SemanticTypes
 from penstock.connect.sink import sink_properties
-from penstock.connect.sink.connect_data import ConnectRecord, Part
-from penstock.connect.sink.record_readers import JsonBytes, RawRecord
 from penstock.connect.sink.record_writer import RecordWriter
-from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.connect.sink.sink_properties import CLASS, SinkSettings
 from penstock.connect.sink.sink_tables import compression_options
 from penstock.connect.sink.sink_writer import decoded, meant

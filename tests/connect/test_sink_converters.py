@@ -10,10 +10,16 @@ import pytest
 from confluent_kafka.serialization import DoubleSerializer, IntegerSerializer, Serializer, StringSerializer
 from hypothesis import given, strategies as st
 
-from penstock.connect.sink.connect_data import NoValue, Part
+from penstock.connect.records.deserializers import Deserializer, JsonBytes, RawRecord
+from penstock.connect.records.record import NoValue, Part
+from penstock.connect.records.sink_converters import (
+    CLASSES,
+    PLAIN,
+    converter_check,
+    deserializer,
+    header_converter_check,
+)
 from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_readers import Deserializer, JsonBytes, RawRecord
-from penstock.connect.sink.sink_converters import CLASSES, PLAIN, converter_check, deserializer, header_converter_check
 from penstock.connect.sink.sink_writer import decoded
 
 BYTES, LONG = (f"org.apache.kafka.connect.converters.{name}Converter" for name in ("ByteArray", "Long"))

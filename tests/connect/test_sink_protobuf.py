@@ -27,11 +27,11 @@ from penstock.connect.file_sink.file_formats import ParquetRows, columns_of
 from penstock.connect.jdbc_sink.column_text import text_of
 from penstock.connect.jdbc_sink.target_tables import column_type as jdbc_type
 from penstock.connect.providers import Provided
+from penstock.connect.records.protobuf_data import ProtobufBytes
+from penstock.connect.records.record import Date, NoValue, Part
+from penstock.connect.records.semantic_types import NanoTime, ProtobufTimestamp, SemanticTypes
+from penstock.connect.records.sink_converters import deserializer
 from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.connect_data import Date, NoValue, Part
-from penstock.connect.sink.protobuf_data import ProtobufBytes
-from penstock.connect.sink.semantic_types import NanoTime, ProtobufTimestamp, SemanticTypes
-from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_properties import CLASS
 from penstock.connect.sink.sink_tables import column_type
 from penstock.database.cql_types import parse_type

@@ -14,9 +14,11 @@ from cql_values import to_bytes
 from hypothesis import given, strategies as st
 
 from penstock.codec.avro_value import AvroSchema
-from penstock.connect.sink.avro_data import connect_schema
-from penstock.connect.sink.column_values import Unfit, cell
-from penstock.connect.sink.connect_data import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp, of_json
+from penstock.connect.records.avro_data import connect_schema
+from penstock.connect.records.json_data import of_json
+from penstock.connect.records.record import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp
+from penstock.connect.sink.column_values import cell
+from penstock.connect.sink.destinations import Unfit
 from penstock.connect.sink.mapping import NoField, WrongMapping, mapping
 from penstock.connect.sink.sink_tables import column_type
 from penstock.database.cql_types import CqlType, parse_type

@@ -7,8 +7,8 @@ import logging
 import pyarrow as pa
 import pytest
 
+from penstock.connect.records.deserializers import JsonBytes
 from penstock.connect.sink.cql_destination import CqlDestination
-from penstock.connect.sink.record_readers import JsonBytes
 from penstock.connect.sink.sink_properties import NAMES, SinkSettings
 from penstock.connect.sink.sink_writer import SinkWriter
 from penstock.database.access import Access

@@ -12,11 +12,11 @@ from penstock.codec.text_formats import Json
 from penstock.connect import worker_settings
 from penstock.connect.checks import check
 from penstock.connect.connector_store import Kept, connectors
-from penstock.connect.converters import converter
 from penstock.connect.group.group_settings import GroupSettings, TopicSettings
 from penstock.connect.offsets import KeptInFolder, folder_of
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided
+from penstock.connect.records.converters import converter
 from penstock.errors import PenstockError
 from penstock.wire.group_member import GroupTimes
 

@@ -14,8 +14,9 @@ from typing import IO, Any, NamedTuple
 
 from waiting import PATIENCE
 
-from penstock.connect.record_transforms.java_numbers import narrowed, single
-from penstock.connect.sink.connect_data import Date, _reader
+from penstock.connect.java.numbers import narrowed, single
+from penstock.connect.records.json_data import _reader
+from penstock.connect.records.record import Date
 from penstock.local import jars, java
 
 SOURCE = Path(__file__).parent / "KafkaTransforms.java"

@@ -22,9 +22,9 @@ from waiting import patience
 
 from penstock.connect.checks import check
 from penstock.connect.providers import Provided
+from penstock.connect.records.deserializers import JsonBytes, RawRecord
 from penstock.connect.sink import sink_properties
 from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_readers import JsonBytes, RawRecord
 from penstock.connect.sink.record_writer import RecordWriter
 from penstock.connect.sink.sink_properties import SinkSettings
 from penstock.connect.sink.sink_tables import keep_offsets, prepare_keyspace

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from penstock.connect import converters
 from penstock.connect.definition import Property, read_all
 from penstock.connect.plugins import Plugin, plugin_of
 from penstock.connect.providers import MOST, Provided
+from penstock.connect.records import converters
 from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
 from penstock.serve.rest_errors import RestError
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession, functions as F
 
 from penstock.codec.connect_schema import Schema, topic_name
 from penstock.codec.typed_records import RecordPart, Records
-from penstock.connect.converters import converter
+from penstock.connect.records.converters import converter
 from penstock.connect.task import Setup
 from penstock.errors import PenstockError, first_line
 

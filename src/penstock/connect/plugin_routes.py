@@ -10,8 +10,8 @@ from penstock import __version__
 from penstock.connect.checks import Checked
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
 from penstock.connect.plugins import PLUGINS, Plugin, plugin_named
+from penstock.connect.records.sink_converters import CLASSES, options as converter_options
 from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
-from penstock.connect.sink.sink_converters import CLASSES, options as converter_options
 from penstock.connect.transforms import transform_chain
 from penstock.connect.worker_face import Worker
 from penstock.serve.rest_errors import RestError

@@ -14,13 +14,8 @@ from penstock.connect.file_sink.topic_files import FilesDestination
 from penstock.connect.jdbc_sink import jdbc_destination, jdbc_properties
 from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.record_transforms import sink_transforms
-from penstock.connect.sink import (
-    datastax_properties,
-    replication_properties,
-    sink_checks,
-    sink_converters,
-    sink_properties,
-)
+from penstock.connect.records import sink_converters
+from penstock.connect.sink import datastax_properties, replication_properties, sink_checks, sink_properties
 from penstock.connect.sink.cql_destination import CqlDestination
 from penstock.connect.sink.destinations import Destination
 from penstock.connect.sink.sink_properties import PropertyNames, SinkSettings

@@ -6,8 +6,8 @@ import re
 from functools import cache
 
 from penstock.codec.debezium import OPERATIONS, PLACES
-from penstock.connect.converters import CONVERTERS
 from penstock.connect.definition import Check, Property, aliases, at_least, full_name, of_file
+from penstock.connect.records.converters import CONVERTERS
 from penstock.database.table_catalog import split_name
 from penstock.errors import PenstockError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import javaproperties
 
-from penstock.connect.bounded_regex import BoundedRegex, Overrun
+from penstock.connect.java.bounded_regex import BoundedRegex, Overrun
 from penstock.process.paths import is_file
 
 KINDS = {

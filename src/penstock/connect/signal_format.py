@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cdc.ad_hoc import EXECUTE, PAUSE, RESUME, STOP
-from penstock.connect.bounded_regex import Overrun
-from penstock.connect.record_transforms import java_regex
+from penstock.connect.java import regex as java_regex
+from penstock.connect.java.bounded_regex import Overrun
 from penstock.connect.transforms.topic_routing import regex_problem
 from penstock.database.cql_tokens import part_problem
 from penstock.errors import PenstockError

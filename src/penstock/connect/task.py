@@ -15,7 +15,7 @@ from penstock.codec.connect_schema import topic_name
 from penstock.codec.debezium import OPERATIONS
 from penstock.codec.typed_records import Records, Transform
 from penstock.connect import database, topics
-from penstock.connect.converters import converter
+from penstock.connect.records.converters import converter
 from penstock.connect.source_checks import OVERRIDE
 from penstock.connect.transforms.transform_chain import chain
 from penstock.database.table_catalog import split_name

@@ -5,16 +5,16 @@ A folder depends only on its record, so that a record that is written again gets
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from urllib.parse import quote
 
-from penstock.connect.sink.connect_data import ConnectRecord, Date, Part, Timestamp, type_name
+from penstock.connect.java.date_patterns import Element, WrongPattern, elements
+from penstock.connect.records.record import ConnectRecord, Date, Part, Timestamp, type_name
+from penstock.connect.records.semantic_types import TimestampText
 from penstock.connect.sink.destinations import BadRecord
-from penstock.connect.sink.semantic_types import TimestampText
 
 Folder = Callable[[ConnectRecord], str]
 Moment = Callable[[ConnectRecord], int]
@@ -25,7 +25,8 @@ HOURLY = f"{DAILY}/'hour'=HH"
 LONGEST = 200
 """Characters of a folder's name; file systems have 255 bytes."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TOKEN = re.compile(r"'((?:[^']|'')*)'|([yYMdHmsS])\2*|[^A-Za-z']")
+LETTERS = "yYMdHmsS"
+"""Those of Joda-Time that a path may have."""
 
 
 def by_partition(record: ConnectRecord) -> str:
@@ -70,25 +71,27 @@ class ByTime:
                 at = _EPOCH + local // timedelta(milliseconds=self.duration) * timedelta(milliseconds=self.duration)
         except OverflowError:
             raise BadRecord(f"its time is {millis} ms since 1970, which is no year from 1 to 9999") from None
-        return "".join(_shown(token, at) for token in _TOKEN.finditer(self.format))
+        return "".join(_shown(element, at) for element in elements(self.format))
 
 
 def path_problem(format: str) -> str | None:
     """Why a path.format is none; None if it is one."""
-    if "".join(token[0] for token in _TOKEN.finditer(format)) != format:
-        return "it may have the letters y Y M d H m s S, text in single quotes, and characters that are no letters"
-    shown = "".join(_shown(token, _EPOCH) for token in _TOKEN.finditer(format))
+    try:
+        parts = list(elements(format))
+    except WrongPattern as error:
+        return str(error)
+    if any(part.times and part.text not in LETTERS for part in parts):
+        return f"it may have the letters {' '.join(LETTERS)}, text in single quotes, and characters that are no letters"
+    shown = "".join(_shown(part, _EPOCH) for part in parts)
     if any(part.strip(".") == "" for part in shown.split("/")):
         return "a folder between slashes has no name"
     return None
 
 
-def _shown(token: re.Match[str], at: datetime) -> str:
-    if token[1] is not None:
-        return token[1].replace("''", "'") or "'"
-    count, letter = len(token[0]), token[2]
-    if letter is None:
-        return token[0]
+def _shown(element: Element, at: datetime) -> str:
+    letter, count, _ = element
+    if not count:
+        return letter
     if letter in "yY":
         return f"{at.year % 100:02}" if count == 2 else f"{at.year:0{count}}"
     if letter == "S":
@@ -113,7 +116,7 @@ class OfField:
     def __call__(self, record: ConnectRecord) -> int:
         value = field_of(record.value, self.name)
         if isinstance(value, Timestamp):
-            return value * value.nanos // 1_000_000
+            return value.count_of(1_000_000)
         if isinstance(value, Date):
             return value * DAY
         if isinstance(value, int) and not isinstance(value, bool):

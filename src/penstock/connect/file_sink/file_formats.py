@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.sink.column_numbers import DOUBLE, FLOAT, binary
-from penstock.connect.sink.connect_data import DATA, Part, Timestamp, type_name
+from penstock.connect.records.column_numbers import DOUBLE, FLOAT, binary
+from penstock.connect.records.record import DATA, Part, Timestamp, type_name
+from penstock.connect.records.semantic_types import DATA as DEBEZIUM, PROTOBUF_TIMESTAMP, TIME
 from penstock.connect.sink.destinations import BadRecord
-from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, PROTOBUF_TIMESTAMP, TIME
 
 MOST_DIGITS = 38
 """Digits of decimals in Parquet, which all of its readers take."""
@@ -178,7 +178,7 @@ def _stored(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {one.name: _stored(value.get(one.name), one.type) for one in kind}
     if pa.types.is_timestamp(kind) and isinstance(value, Timestamp):
-        return int(value) * value.nanos // _NANOS[kind.unit]
+        return value.count_of(_NANOS[kind.unit])
     if pa.types.is_floating(kind) and isinstance(value, int | float | Decimal):
         return binary(value, FLOAT if kind == pa.float32() else DOUBLE)
     return str(value) if pa.types.is_string(kind) and isinstance(value, Decimal) else value

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 from penstock.connect.definition import Property
 from penstock.connect.file_sink.file_errors import told
-from penstock.connect.file_sink.java_text import line_of
+from penstock.connect.java.text import line_of
 from penstock.connect.properties import FILE_STREAM_CLASS
-from penstock.connect.sink.connect_data import ConnectRecord
+from penstock.connect.records.record import ConnectRecord
 from penstock.connect.sink.destinations import Bad, Tolerance
 from penstock.connect.sink.sink_properties import FREE as OF_CONNECT, Problems, of_any_sink, of_connect
 

@@ -28,9 +28,9 @@ from penstock.connect.file_sink.file_folders import (
 )
 from penstock.connect.file_sink.file_formats import FileFormat, JsonLines, ParquetRows, PlainBytes, columns_of
 from penstock.connect.file_sink.file_store import FileStore, FolderStore, S3Store
+from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.properties import FILES_CLASS
 from penstock.connect.record_transforms.record_steps import PerSchema
-from penstock.connect.sink.date_patterns import zone_of
 from penstock.connect.sink.destinations import Chunks, Tolerance
 from penstock.connect.sink.sink_properties import (
     FREE as OF_CONNECT,

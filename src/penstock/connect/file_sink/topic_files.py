@@ -16,7 +16,7 @@ from datetime import timedelta
 
 from penstock.connect.file_sink.file_formats import FileFormat
 from penstock.connect.file_sink.files_properties import FilesSettings
-from penstock.connect.sink.connect_data import ConnectRecord
+from penstock.connect.records.record import ConnectRecord
 from penstock.connect.sink.destinations import Bad, BadRecord, Chunks, Tolerance
 from penstock.connect.sink.sink_properties import Problems
 from penstock.errors import PenstockError

@@ -17,11 +17,12 @@ from typing import Any
 from uuid import UUID
 
 from penstock.codec import exact_json
-from penstock.connect.sink.column_numbers import (
+from penstock.connect.records.column_numbers import (
     DOUBLE,
     FLOAT,
     MOST_DIGITS,
     NOT_FINITE,
+    NUMBERS,
     LostDigits,
     binary,
     exact,
@@ -29,9 +30,10 @@ from penstock.connect.sink.column_numbers import (
     scaled,
     whole,
 )
-from penstock.connect.sink.column_values import NUMBERS, SHOWN, Unfit, iso_text, year_and_day
-from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp, type_name
-from penstock.connect.sink.semantic_types import Bits, Counted, Duration, EnumSet, TimestampText
+from penstock.connect.records.iso_times import iso_text, year_and_day
+from penstock.connect.records.record import Date, Span, TimeOfDay, Timestamp, type_name
+from penstock.connect.records.semantic_types import Bits, Counted, Duration, EnumSet, TimestampText
+from penstock.connect.sink.destinations import SHOWN, Unfit
 from penstock.postgres.postgres_columns import TargetColumn, scale_of
 
 EXACT = {"int2", "int4", "int8", "bool", "uuid", "bytea", "text", "varchar"}
@@ -212,7 +214,7 @@ def _date(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if isinstance(value, Date):
         return "".join(_day(int(value)))
     if isinstance(value, Timestamp):
-        days, rest = divmod(_local(int(value) * value.nanos // NANOS_PER_MICRO, zone), MICROS_PER_DAY)
+        days, rest = divmod(_local(value.count_of(NANOS_PER_MICRO), zone), MICROS_PER_DAY)
         if rest == 0:
             return "".join(_day(days))
         raise _unfit(column, value, "as it is not midnight")
@@ -223,7 +225,7 @@ def _date(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 
 def _time(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if isinstance(value, TimeOfDay):
-        micros = int(value) * value.nanos // NANOS_PER_MICRO
+        micros = value.count_of(NANOS_PER_MICRO)
         if not 0 <= micros < MICROS_PER_DAY:
             raise _unfit(column, value, "as it is not within a day")
         return _clock(column, micros) + ("+00" if column.type == "timetz" else "")
@@ -238,7 +240,7 @@ def _timestamp(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if isinstance(value, Date):
         return _instant(column, int(value) * MICROS_PER_DAY, UTC)
     if isinstance(value, Timestamp):
-        return _instant(column, int(value) * value.nanos // NANOS_PER_MICRO, zone)
+        return _instant(column, value.count_of(NANOS_PER_MICRO), zone)
     text = _time_text(column, value)
     if column.type == "timestamp" and _OFFSET.search(text) and ":" in text:
         # PostgreSQL would leave the offset away.
@@ -266,7 +268,7 @@ def _local(micros: int, zone: tzinfo) -> int:
 
 def _interval(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if isinstance(value, Duration | TimeOfDay):
-        micros = int(value) * value.nanos // NANOS_PER_MICRO
+        micros = value.count_of(NANOS_PER_MICRO)
         return f"{_within_digits(column, micros)} microseconds"
     return _time_text(column, value)
 
@@ -295,7 +297,7 @@ def _short_name(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 
 
 def _text(column: TargetColumn, value: Any, zone: tzinfo) -> str:
-    if isinstance(value, Date | TimeOfDay | Timestamp | Duration):
+    if isinstance(value, Date | Span):
         return iso_text(value)
     if type(value) is Decimal and abs(value.adjusted()) < MOST_DIGITS:
         return f"{value:f}"
@@ -313,7 +315,7 @@ def _json(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 
 def _part(column: TargetColumn, value: Any) -> str:
     """The JSON of what JSON does not have."""
-    if isinstance(value, Date | TimeOfDay | Timestamp | Duration):
+    if isinstance(value, Date | Span):
         return exact_json.dumps(iso_text(value))
     if isinstance(value, bytes):
         return exact_json.dumps(base64.b64encode(value).decode())

@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from penstock.connect.definition import Check, Property, of_file
+from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.jdbc_sink.jdbc_url import libpq_url, parsed, settings as libpq_settings
 from penstock.connect.properties import JDBC_CLASS
-from penstock.connect.sink.date_patterns import zone_of
 from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.sink_properties import (
     FREE as OF_CONNECT,

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.connect.jdbc_sink.column_text import EXACT
 from penstock.connect.jdbc_sink.target_tables import TargetTable
-from penstock.connect.sink.connect_data import ConnectRecord
+from penstock.connect.records.record import ConnectRecord
 from penstock.postgres.postgres_columns import TargetColumn
 from penstock.postgres.postgres_session import quoted
 

@@ -18,10 +18,10 @@ from penstock.connect.jdbc_sink.jdbc_properties import JdbcSettings
 from penstock.connect.jdbc_sink.row_changes import Change, Shape, in_steps
 from penstock.connect.jdbc_sink.target_tables import TargetTable, TargetTables, column_name
 from penstock.connect.jdbc_sink.transaction import Columns, Refused, Transaction, arrays, opened
-from penstock.connect.sink.column_values import Unfit
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, default_of, type_name
-from penstock.connect.sink.destinations import Bad, BadRecord
-from penstock.connect.sink.semantic_types import MOST_KNOWN, TIME, MicroTimestamp, NanoTimestamp, SemanticTypes
+from penstock.connect.records.json_data import default_of
+from penstock.connect.records.record import ConnectRecord, NoValue, Part, type_name
+from penstock.connect.records.semantic_types import MOST_KNOWN, TIME, MicroTimestamp, NanoTimestamp, SemanticTypes
+from penstock.connect.sink.destinations import Bad, BadRecord, Unfit
 from penstock.postgres.postgres_columns import TargetColumn
 from penstock.process.signals import pause
 from penstock.spark_runtime.failures import Unavailable

@@ -11,9 +11,10 @@ from penstock.codec.connect_schema import Schema
 from penstock.connect.jdbc_sink.column_text import text_of
 from penstock.connect.jdbc_sink.jdbc_properties import KINDS, JdbcSettings
 from penstock.connect.jdbc_sink.transaction import Transaction
-from penstock.connect.sink.connect_data import DATA, Part, default_of
+from penstock.connect.records.json_data import default_of
+from penstock.connect.records.record import DATA, Part
+from penstock.connect.records.semantic_types import DATA as DEBEZIUM, PROTOBUF_TIMESTAMP, TIME, SemanticTypes
 from penstock.connect.sink.destinations import BadRecord
-from penstock.connect.sink.semantic_types import DATA as DEBEZIUM, PROTOBUF_TIMESTAMP, TIME, SemanticTypes
 from penstock.postgres.postgres_columns import COLUMNS, UNIQUE, TargetColumn
 from penstock.postgres.postgres_session import literal, quoted
 

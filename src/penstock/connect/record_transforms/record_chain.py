@@ -15,7 +15,7 @@ from penstock.connect.record_transforms import (
     record_unwrap,
 )
 from penstock.connect.record_transforms.record_steps import Step, Values
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue
+from penstock.connect.records.record import ConnectRecord, NoValue
 from penstock.connect.sink.retries import Patient, Retries
 from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.state import DEBEZIUM, KAFKA

@@ -11,7 +11,8 @@ from typing import Any
 from penstock.codec import exact_json
 from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
-from penstock.connect.record_transforms import java_numbers
+from penstock.connect.java import numbers as java_numbers
+from penstock.connect.java.simple_date_format import DateFormat
 from penstock.connect.record_transforms.record_steps import (
     Change,
     Step,
@@ -23,8 +24,8 @@ from penstock.connect.record_transforms.record_steps import (
     on_part,
     struct_schema,
 )
-from penstock.connect.record_transforms.simple_date_format import DateFormat
-from penstock.connect.sink.connect_data import (
+from penstock.connect.records.json_data import default_of
+from penstock.connect.records.record import (
     DATA,
     INTEGERS,
     ConnectRecord,
@@ -32,7 +33,6 @@ from penstock.connect.sink.connect_data import (
     NoValue,
     TimeOfDay,
     Timestamp,
-    default_of,
     type_name,
 )
 from penstock.connect.transforms.conversions import (
@@ -140,7 +140,7 @@ def _iso(millis: int) -> str:
 
 def _millis(value: Date | TimeOfDay | Timestamp) -> int:
     """Milliseconds of a time in any unit, cut as Kafka's classes of times have them."""
-    return value * DAY if isinstance(value, Date) else int(value) * value.nanos // NANOS_IN_A_MILLISECOND
+    return value * DAY if isinstance(value, Date) else value.count_of(NANOS_IN_A_MILLISECOND)
 
 
 # TimestampConverter.

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
-from penstock.connect.record_transforms import java_numbers
+from penstock.connect.java import numbers as java_numbers
 from penstock.connect.record_transforms.record_steps import (
     Change,
     Fields,
@@ -26,9 +26,9 @@ from penstock.connect.record_transforms.record_steps import (
     on_part,
     struct_schema,
 )
-from penstock.connect.sink.connect_data import (
+from penstock.connect.records.json_data import MOST_DEPTH
+from penstock.connect.records.record import (
     INTEGERS,
-    MOST_DEPTH,
     ConnectRecord,
     Date,
     NoValue,

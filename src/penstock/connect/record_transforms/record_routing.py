@@ -9,7 +9,8 @@ from typing import Any
 
 from penstock.codec.connect_schema import Schema, avro_name
 from penstock.codec.typed_records import Side
-from penstock.connect.record_transforms import java_regex
+from penstock.connect.java import regex as java_regex
+from penstock.connect.java.simple_date_format import DateFormat
 from penstock.connect.record_transforms.record_steps import (
     PerSchema,
     Step,
@@ -21,9 +22,8 @@ from penstock.connect.record_transforms.record_steps import (
     struct_schema,
     with_part,
 )
-from penstock.connect.record_transforms.simple_date_format import DateFormat
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part
-from penstock.connect.sink.record_readers import HEADER
+from penstock.connect.records.deserializers import HEADER
+from penstock.connect.records.record import ConnectRecord, NoValue, Part
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 Test = Callable[[ConnectRecord], bool]

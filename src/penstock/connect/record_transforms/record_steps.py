@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, default_of, type_name
+from penstock.connect.records.json_data import default_of
+from penstock.connect.records.record import ConnectRecord, NoValue, Part, type_name
 
 Values = Mapping[str, Any]
 """The values of a class's options, by name without a prefix."""

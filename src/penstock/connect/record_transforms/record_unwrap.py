@@ -21,7 +21,7 @@ from penstock.connect.record_transforms.record_steps import (
     is_optional,
     struct_schema,
 )
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part, type_name
+from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part, type_name
 from penstock.connect.transforms.unwrap import DELETED, Reference, UnwrapSettings, settings
 
 Path = tuple[str, ...]

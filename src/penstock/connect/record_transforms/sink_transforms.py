@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.connect.definition import Check, Property
-from penstock.connect.record_transforms import java_regex, record_chain
+from penstock.connect.java import regex as java_regex
+from penstock.connect.record_transforms import record_chain
 from penstock.connect.record_transforms.record_chain import OfClass, RecordChain, RecordTransform
 from penstock.connect.record_transforms.record_steps import Values
 from penstock.connect.transforms import python_classes, transform_chain

@@ -12,16 +12,17 @@ import binascii
 import re
 import struct
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
 from penstock.codec import exact_json
-from penstock.connect.sink.column_numbers import (
+from penstock.connect.records.column_numbers import (
     DOUBLE,
     FLOAT,
     NOT_FINITE,
+    NUMBERS,
     LostDigits,
     binary,
     exact,
@@ -29,8 +30,10 @@ from penstock.connect.sink.column_numbers import (
     number_of,
     whole,
 )
-from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp, type_name
-from penstock.connect.sink.semantic_types import Bits, Counted, Duration, EnumSet, Geometry, TimestampText, Year
+from penstock.connect.records.iso_times import day_number, iso_text
+from penstock.connect.records.record import Date, Span, TimeOfDay, Timestamp, type_name
+from penstock.connect.records.semantic_types import Bits, Counted, Duration, EnumSet, Geometry, TimestampText, Year
+from penstock.connect.sink.destinations import SHOWN, Unfit
 from penstock.database.columns import DATE_EPOCH
 from penstock.database.cql_types import FIXED_WIDTHS, CqlType
 from penstock.database.encode_cells import (
@@ -42,17 +45,9 @@ from penstock.database.encode_cells import (
     varint_bytes,
 )
 
-SHOWN = 80
-"""Characters of a value in a message."""
-NUMBERS = (int, float, Decimal)
 WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "counter": 8}
-EPOCH = date(1970, 1, 1)
 NANOS_PER_MILLI, MILLIS_PER_DAY = 1_000_000, 86_400_000
 Encoder = Callable[[CqlType, Any], bytes]
-
-
-class Unfit(ValueError):
-    """A value that a column cannot hold."""
 
 
 def cell(kind: CqlType, value: Any) -> bytes | None:
@@ -145,7 +140,7 @@ def _boolean(kind: CqlType, value: Any) -> bytes:
 
 
 def _text(kind: CqlType, value: Any) -> bytes:
-    if isinstance(value, Date | TimeOfDay | Timestamp | Duration):
+    if isinstance(value, Date | Span):
         value = iso_text(value)
     elif type(value) in (Decimal, Year):
         value = str(value)
@@ -199,7 +194,7 @@ def _inet(kind: CqlType, value: Any) -> bytes:
 
 def _duration(kind: CqlType, value: Any) -> bytes:
     if isinstance(value, Duration | TimeOfDay):
-        return duration_bytes(_own(kind, 0, 0, int(value) * value.nanos))
+        return duration_bytes(_own(kind, 0, 0, value.count_of(1)))
     text = _unquoted(kind, value).strip()
     if not text:
         raise _unfit(kind, value)
@@ -245,7 +240,7 @@ def _timestamp(kind: CqlType, value: Any) -> bytes:
     What other databases have in smaller parts is rounded down, and plain text of smaller parts refused.
     """
     if isinstance(value, Timestamp):
-        return (int(value) * value.nanos // NANOS_PER_MILLI).to_bytes(8, "big", signed=True)
+        return value.count_of(NANOS_PER_MILLI).to_bytes(8, "big", signed=True)
     if type(value) is int:
         return value.to_bytes(8, "big", signed=True)
     text = _unquoted(kind, value)
@@ -257,7 +252,7 @@ def _timestamp(kind: CqlType, value: Any) -> bytes:
     *whole, fraction, zone = found.groups()
     year, month, day, hour, minute, second = (int(each or 0) for each in whole)
     at = timedelta(seconds=_seconds(hour, minute, second)) - _offset(zone)
-    millis = _days(year, month, day) * MILLIS_PER_DAY + at // timedelta(milliseconds=1)
+    millis = day_number(year, month, day) * MILLIS_PER_DAY + at // timedelta(milliseconds=1)
     nanos = int((fraction or "").ljust(9, "0"))
     if nanos % NANOS_PER_MILLI and type(value) is not TimestampText:
         raise _unfit(kind, value, "which has milliseconds")
@@ -278,56 +273,6 @@ def _offset(text: str | None) -> timedelta:
     return -offset if sign == "-" else offset
 
 
-# Python's dates have the years 1 to 9999; the calendar repeats after 400 years.
-YEARS, YEARS_DAYS = 400, 146_097
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970 of a day in any year."""
-    within = year % YEARS + YEARS
-    return (date(within, month, day) - EPOCH).days + (year - within) // YEARS * YEARS_DAYS
-
-
-def year_and_day(days: int) -> tuple[int, str]:
-    """The year of a day since 1970, and its month and day as "-01-31"."""
-    turns, within = divmod(days + EPOCH.toordinal() - 1, YEARS_DAYS)
-    day = date.fromordinal(within + 1)
-    return day.year + turns * YEARS, f"{day:-%m-%d}"
-
-
-def _day_text(days: int) -> str:
-    """The day in ISO 8601, with a sign if its year has not four digits."""
-    year, rest = year_and_day(days)
-    return f"{year:{'04' if 0 <= year <= 9999 else '+05'}}{rest}"
-
-
-def iso_text(value: Date | TimeOfDay | Timestamp | Duration) -> str:
-    """The time in ISO 8601, with as many digits of the second as it needs, by threes."""
-    if isinstance(value, Date):
-        return _day_text(int(value))
-    nanos = int(value) * value.nanos
-    if isinstance(value, Timestamp):
-        days, nanos = divmod(nanos, NANOS_PER_DAY)
-        return f"{_day_text(days)}T{_clock(nanos)}Z"
-    sign = "-" if nanos < 0 else ""
-    if isinstance(value, TimeOfDay):
-        return sign + _clock(abs(nanos))
-    seconds, part = divmod(abs(nanos), 1_000_000_000)
-    return f"{sign}PT{seconds}{_fraction(part)}S"
-
-
-def _clock(nanos: int) -> str:
-    seconds, part = divmod(nanos, 1_000_000_000)
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(part)}"
-
-
-def _fraction(nanos: int) -> str:
-    digits = f"{nanos:09}"
-    while digits.endswith("000"):
-        digits = digits[:-3]
-    return f".{digits}" if digits else ""
-
-
 _DATE = re.compile(f"{_DAY}{_UTC}", re.ASCII)
 
 
@@ -338,7 +283,7 @@ def _date(kind: CqlType, value: Any) -> bytes:
         found = _DATE.fullmatch(_unquoted(kind, value))
         if found is None:
             raise _unfit(kind, value, "such as 2026-01-31")
-        days = _days(int(found[1]), int(found[2]), int(found[3]))
+        days = day_number(int(found[1]), int(found[2]), int(found[3]))
     return (days + DATE_EPOCH).to_bytes(4, "big")
 
 
@@ -347,7 +292,7 @@ _TIME = re.compile(rf"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{{1,9}}))?)?{_UTC}", re.ASC
 
 def _time(kind: CqlType, value: Any) -> bytes:
     if isinstance(value, TimeOfDay):
-        nanos = int(value) * value.nanos
+        nanos = value.count_of(1)
     else:
         found = _TIME.fullmatch(_unquoted(kind, value))
         if found is None or int(found[2]) > 59 or int(found[3] or 0) > 59:

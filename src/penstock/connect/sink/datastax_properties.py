@@ -13,9 +13,10 @@ from functools import cache
 from typing import Any
 
 from penstock.connect.definition import INERT, Check, Property, of_file
+from penstock.connect.java.date_patterns import WrongPattern
+from penstock.connect.java.date_time_formatter import DatePattern, date_pattern
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import DATASTAX_CLASS
-from penstock.connect.sink.date_patterns import DatePattern, WrongPattern, date_pattern
 from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.mapping import mapping, plain
 from penstock.connect.sink.sink_properties import (

@@ -7,10 +7,18 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from penstock.connect.sink.connect_data import ConnectRecord
+from penstock.connect.records.record import ConnectRecord
 
 Tolerance: TypeAlias = Literal["fail", "driver", "log", "ignore"]
 """What becomes of records that cannot be written: with `driver` those that the database refuses are left out."""
+
+
+SHOWN = 80
+"""Characters of a value in a message."""
+
+
+class Unfit(ValueError):
+    """A value that a column cannot hold."""
 
 
 class BadRecord(Exception):

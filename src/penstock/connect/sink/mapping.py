@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from penstock.connect.sink.connect_data import ConnectRecord, Part, of_json
+from penstock.connect.records.json_data import of_json
+from penstock.connect.records.record import ConnectRecord, Part
 
 TTL, TIMESTAMP = "__ttl", "__timestamp"
 SPECIAL = (TTL, TIMESTAMP)

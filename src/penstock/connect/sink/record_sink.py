@@ -15,10 +15,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.connect import topics
 from penstock.connect.plugins import plugin_of
 from penstock.connect.record_transforms.sink_transforms import chain
+from penstock.connect.records.sink_converters import deserializer
 from penstock.connect.sink import sink_starts
 from penstock.connect.sink.destinations import Destination
 from penstock.connect.sink.retries import Patient, Retries
-from penstock.connect.sink.sink_converters import deserializer
 from penstock.connect.sink.sink_writer import DeadLetterTopic, SinkWriter
 from penstock.kafka.kafka_read import raw_records
 from penstock.kafka.security import SETTINGS as SECURITY

@@ -19,10 +19,10 @@ from cassandra import InvalidRequest
 from cassandra.query import UNSET_VALUE
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.sink.column_numbers import exact
-from penstock.connect.sink.column_values import NUMBERS, SHOWN, Unfit, cell
-from penstock.connect.sink.connect_data import ConnectRecord, Part, Timestamp, type_name
-from penstock.connect.sink.destinations import Bad, BadRecord
+from penstock.connect.records.column_numbers import NUMBERS, exact
+from penstock.connect.records.record import ConnectRecord, Part, Timestamp, type_name
+from penstock.connect.sink.column_values import cell
+from penstock.connect.sink.destinations import SHOWN, Bad, BadRecord, Unfit
 from penstock.connect.sink.mapping import TIMESTAMP, TTL, NoField, Source, columns
 from penstock.connect.sink.sink_properties import Route, SinkSettings
 from penstock.connect.sink.sink_tables import NewTable, SinkTables, UnlikeTable, column_type
@@ -660,7 +660,7 @@ def _given_time(record: ConnectRecord, route: Route) -> int | None:
     if value is None:
         return None
     if isinstance(value, Timestamp):
-        micros = int(value) * value.nanos // 1000
+        micros = value.count_of(1000)
     else:
         number = _number(value, TIMESTAMP) * route.time_unit * MICROS
         micros = round(number) if route.time_unit * MICROS >= 1 else math.floor(number)

@@ -12,9 +12,9 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from penstock.connect.converters import AVRO, JSON, PROTOBUF, options_of, registry_of
 from penstock.connect.definition import INERT, Property
 from penstock.connect.properties import REPLICATION_CLASS
+from penstock.connect.records.converters import AVRO, JSON, PROTOBUF, options_of, registry_of
 from penstock.connect.sink import sink_properties
 from penstock.connect.sink.sink_properties import Problems, access, of_any_sink, of_connect, of_credentials
 from penstock.cql.cql_writer import described

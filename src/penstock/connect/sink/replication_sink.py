@@ -20,9 +20,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.codec.decode_columns import FRAME
 from penstock.codec.problem import BEGINNINGS, PROBLEM
 from penstock.codec.registry import Registry
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord
+from penstock.connect.records.deserializers import RawRecord
+from penstock.connect.records.record import NOTHING, ConnectRecord
 from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_readers import RawRecord
 from penstock.connect.sink.record_sink import SinkTask
 from penstock.connect.sink.replication_properties import Target, event_format, target
 from penstock.connect.sink.sink_properties import access

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.connect.sink.connect_data import NoValue, PassingFault
+from penstock.connect.records.record import NoValue, PassingFault
 from penstock.errors import PenstockError
 from penstock.process.signals import pause
 

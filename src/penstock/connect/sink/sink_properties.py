@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 from penstock.connect.definition import Check, Property, at_least, of_file
+from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
-from penstock.connect.sink.date_patterns import zone_of
+from penstock.connect.records.sink_converters import converter_check, header_converter_check
 from penstock.connect.sink.destinations import Tolerance
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
-from penstock.connect.sink.sink_converters import converter_check, header_converter_check
 from penstock.connect.sink.topic_codecs import TopicCodec
 from penstock.connect.transforms.topic_routing import regex_check
 from penstock.cql.cql_writer import MAX_TTL

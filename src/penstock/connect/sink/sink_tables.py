@@ -11,8 +11,8 @@ from typing import TypeVar
 from cassandra import AlreadyExists, Unauthorized
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.sink.connect_data import DATA
-from penstock.connect.sink.semantic_types import COLUMNS, SHAPES
+from penstock.connect.records.record import DATA
+from penstock.connect.records.semantic_types import COLUMNS, SHAPES
 from penstock.connect.sink.sink_properties import Route, SinkSettings
 from penstock.database.cql_connection import connection
 from penstock.database.cql_types import CqlTable

@@ -13,10 +13,10 @@ from pyspark import TaskContext
 
 from penstock.connect.record_transforms.record_chain import RecordChain
 from penstock.connect.record_transforms.record_steps import Step
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
+from penstock.connect.records.deserializers import HEADER, Deserializer, RawRecord
+from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue
+from penstock.connect.records.semantic_types import SemanticTypes
 from penstock.connect.sink.destinations import Bad, Destination, RecordsWriter
-from penstock.connect.sink.record_readers import HEADER, Deserializer, RawRecord
-from penstock.connect.sink.semantic_types import SemanticTypes
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.kafka.security import Security

@@ -15,10 +15,11 @@ from functools import lru_cache
 from typing import Any
 
 from penstock.codec import exact_json
-from penstock.connect.sink.column_numbers import MOST_DIGITS, number_of
-from penstock.connect.sink.column_values import SHOWN, WIDTHS, Unfit
-from penstock.connect.sink.connect_data import Date, Timestamp, type_name
-from penstock.connect.sink.date_patterns import DatePattern, Moment, date_pattern, zone_of
+from penstock.connect.java.date_time_formatter import DatePattern, Moment, date_pattern, zone_of
+from penstock.connect.records.column_numbers import MOST_DIGITS, number_of
+from penstock.connect.records.record import Date, Timestamp, type_name
+from penstock.connect.sink.column_values import WIDTHS
+from penstock.connect.sink.destinations import SHOWN, Unfit
 from penstock.database.cql_types import CqlType
 
 UNITS_SINCE_EPOCH = "UNITS_SINCE_EPOCH"

@@ -5,12 +5,12 @@ Numbers follow Java's rules, times Java's `SimpleDateFormat` in UTC, and strings
 
 from __future__ import annotations
 
-import re
-
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.connect_schema import PRIMITIVES, Schema
 from penstock.codec.typed_records import RecordPart
+from penstock.connect.java import simple_date_format
+from penstock.connect.java.date_patterns import elements
 from penstock.connect.transforms.state import (
     Values,
     each_field,
@@ -37,9 +37,6 @@ TARGETS = ("string", "unix", "Date", "Time", "Timestamp")
 PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 # Units per millisecond.
 IN_A_MILLISECOND = {"microseconds": 1000, "nanoseconds": 1_000_000}
-# Letters with the same meaning in SimpleDateFormat and in Spark's patterns, and their largest number in a row.
-_LETTERS = {"G": 3, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "E": 4, "a": 1, "z": 4, "Z": 3, "X": 3}
-_LETTERS |= dict.fromkeys("HhkKms", 2)
 
 
 # Values as strings.
@@ -66,17 +63,6 @@ def is_time(schema: Schema) -> bool:
 def formatted(millis: Column, pattern: str) -> Column:
     """The time as a string; `millis` are since 1970."""
     return F.date_format(F.timestamp_millis(millis), pattern)
-
-
-def pattern_problem(pattern: str) -> str | None:
-    """The error of a pattern for times, or None."""
-    bare = re.sub("'[^']*'", " ", pattern)
-    if "'" in bare:
-        return "Unterminated quote"
-    for run in re.finditer(r"([A-Za-z\[\]{}#])\1*", bare):
-        if run[0] != "SSS" and len(run[0]) > _LETTERS.get(run[1], 0):
-            return f"{run[0]} is not supported; use {' '.join(_LETTERS)}, SSS for milliseconds, 'quotes' for literals"
-    return None
 
 
 def _iso(part: RecordPart) -> Column:
@@ -228,7 +214,7 @@ def _millis(part: RecordPart, values: Values) -> Column:
 
 def _parsed(text: Column, pattern: str) -> Column:
     """The milliseconds; a string that does not match the pattern fails the query."""
-    if "E" in re.sub("'[^']*'", "", pattern):
+    if any(letter == "E" and count for letter, count, _ in elements(pattern)):
         raise PenstockError(
             f"times with the name of a day cannot be read: {pattern}",
             where="the transform TimestampConverter",
@@ -261,7 +247,7 @@ CLASSES = (
     *on_key_and_value(
         "TimestampConverter",
         on_each(_converted),
-        {"target.type": one_of(*TARGETS), "format": pattern_problem, "unix.precision": one_of(*PRECISIONS)},
+        {"target.type": one_of(*TARGETS), "format": simple_date_format.problem, "unix.precision": one_of(*PRECISIONS)},
         _no_format,
     ),
 )

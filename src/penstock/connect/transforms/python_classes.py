@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from penstock.connect.definition import Property, listed
 from penstock.connect.providers import PLUGIN_PATH
-from penstock.connect.sink.connect_data import ConnectRecord, NoValue, Part, PassingFault, require_schema
+from penstock.connect.records.json_data import require_schema
+from penstock.connect.records.record import ConnectRecord, NoValue, Part, PassingFault
 from penstock.connect.transforms.state import Plugin
 from penstock.errors import PenstockError
 

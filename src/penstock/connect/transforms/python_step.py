@@ -19,8 +19,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.codec.connect_schema import Schema, spark_type
 from penstock.codec.problem import HEADERS
-from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue, Part, type_name
-from penstock.connect.sink.record_readers import HEADER
+from penstock.connect.records.deserializers import HEADER
+from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part, type_name
 from penstock.connect.transforms.python_classes import Apply, PythonClass
 from penstock.connect.transforms.state import State, Step, topic_column
 from penstock.errors import PenstockError

@@ -18,9 +18,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.codec.connect_schema import avro_name
 from penstock.codec.typed_records import RecordPart
-from penstock.connect.bounded_regex import Overrun
-from penstock.connect.record_transforms import java_regex
-from penstock.connect.transforms.conversions import formatted, pattern_problem
+from penstock.connect.java import regex as java_regex, simple_date_format
+from penstock.connect.java.bounded_regex import Overrun
+from penstock.connect.transforms.conversions import formatted
 from penstock.connect.transforms.state import (
     DEBEZIUM,
     KAFKA,
@@ -231,7 +231,7 @@ def _renamed(part: RecordPart, name: str) -> RecordPart:
 
 CLASSES = (
     plugin(f"{KAFKA}RegexRouter", _regex_router, {"regex": regex_check}),
-    plugin(f"{KAFKA}TimestampRouter", _timestamp_router, {"timestamp.format": pattern_problem}),
+    plugin(f"{KAFKA}TimestampRouter", _timestamp_router, {"timestamp.format": simple_date_format.problem}),
     plugin(f"{KAFKA}Filter", _filter),
     plugin(
         f"{DEBEZIUM}ByLogicalTableRouter",

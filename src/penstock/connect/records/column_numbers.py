@@ -18,6 +18,7 @@ from penstock.codec import exact_json
 
 FLOAT, DOUBLE = 24, 53
 """Bits of the whole numbers that a float and a double hold."""
+NUMBERS = (int, float, Decimal)
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 MOST_DIGITS = 4000
 """Digits of a number before or behind its point: Python converts no more."""

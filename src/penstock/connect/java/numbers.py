@@ -7,7 +7,7 @@ import re
 import struct
 from decimal import Decimal
 
-from penstock.connect.sink.connect_data import INTEGERS, NoValue
+from penstock.connect.records.record import INTEGERS, NoValue
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")

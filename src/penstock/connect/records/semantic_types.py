@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.sink.connect_data import Date, NoValue, Part, Reader, TimeOfDay, Timestamp, decimal_of
+from penstock.connect.records.json_data import decimal_of
+from penstock.connect.records.record import Date, NoValue, Part, Reader, Span, TimeOfDay, Timestamp
 
 TIME, DATA = "io.debezium.time.", "io.debezium.data."
 PROTOBUF_TIMESTAMP = "google.protobuf.Timestamp"
@@ -59,9 +60,7 @@ class ProtobufTimestamp(Timestamp):
     nanos = 1
 
 
-class Duration(int, Counted):
-    """A count of `nanos` nanoseconds."""
-
+class Duration(Span, Counted):
     nanos = 1
 
 

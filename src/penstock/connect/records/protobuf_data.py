@@ -19,17 +19,10 @@ from google.protobuf.message_factory import GetMessageClass
 from penstock.codec.connect_schema import Schema
 from penstock.codec.decode_protobuf import class_at, compiled, indexes, is_map, messages_of
 from penstock.codec.registry import Registry, RegistryUnavailable
-from penstock.connect.sink.avro_data import HEAD, schema_id
-from penstock.connect.sink.connect_data import (
-    DATA,
-    MOST_DEPTH,
-    NOTHING,
-    Date,
-    NoValue,
-    Part,
-    decimal_of,
-)
-from penstock.connect.sink.semantic_types import PROTOBUF_TIMESTAMP, TIME, NanoTime, ProtobufTimestamp
+from penstock.connect.records.avro_data import HEAD, schema_id
+from penstock.connect.records.json_data import MOST_DEPTH, decimal_of
+from penstock.connect.records.record import DATA, NOTHING, Date, NoValue, Part
+from penstock.connect.records.semantic_types import PROTOBUF_TIMESTAMP, TIME, NanoTime, ProtobufTimestamp
 from penstock.errors import PenstockError
 
 MOST_FIELDS = 200_000

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.connect.converters import (
+from penstock.connect.definition import Property, full_name, read_all
+from penstock.connect.records import csv_data
+from penstock.connect.records.avro_data import AvroBytes
+from penstock.connect.records.converters import (
     AVRO,
     CONVERTERS,
     JSON,
@@ -22,13 +25,10 @@ from penstock.connect.converters import (
     own_options,
     registry_of,
 )
-from penstock.connect.definition import Property, full_name, read_all
-from penstock.connect.sink import csv_data
-from penstock.connect.sink.avro_data import AvroBytes
-from penstock.connect.sink.connect_data import NoValue, Part
-from penstock.connect.sink.csv_data import CsvBytes
-from penstock.connect.sink.protobuf_data import ProtobufBytes
-from penstock.connect.sink.record_readers import HEADER, Deserializer, JsonBytes, JsonSchemaBytes, TextBytes
+from penstock.connect.records.csv_data import CsvBytes
+from penstock.connect.records.deserializers import HEADER, Deserializer, JsonBytes, JsonSchemaBytes, TextBytes
+from penstock.connect.records.protobuf_data import ProtobufBytes
+from penstock.connect.records.record import NoValue, Part
 
 SIMPLE = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 _OF_VALUES = "org.apache.kafka.connect.converters."

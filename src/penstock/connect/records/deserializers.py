@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.codec import exact_json
-from penstock.connect.sink.avro_data import HEAD, schema_id
-from penstock.connect.sink.connect_data import NOTHING, NoValue, Part, of_json
+from penstock.connect.records.avro_data import HEAD, schema_id
+from penstock.connect.records.json_data import of_json
+from penstock.connect.records.record import NOTHING, NoValue, Part
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 

@@ -10,18 +10,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
+from itertools import zip_longest
 
-from penstock.connect.sink.connect_data import NoValue
+from penstock.connect.java.date_patterns import MONTHS, WEEKDAYS, Element, WrongPattern, elements
+from penstock.connect.records.record import NoValue
 
 _DAY = 24 * 60 * 60 * 1000
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-_WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _GREGORIAN = -141_427
 """15 October 1582 in days since 1970."""
-_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']")
 _NUMBER = re.compile("-?[0-9]+")
 _MOST_DIGITS = 9
 _SIGNED = "(?P<sign>[+-])(?P<hours>[0-9]{2})"
@@ -29,10 +26,13 @@ _OFFSET = re.compile("(?i:UTC|GMT(?![+-]))|(?i:GMT)?(?P<sign>[+-])(?P<hours>[0-9
 _ISO_OFFSETS = {
     count: re.compile(f"Z|{_SIGNED}(?P<minutes>{minutes})") for count, minutes in ((1, ""), (2, "[0-9]{2}"))
 } | {3: re.compile(f"Z|{_SIGNED}:(?P<minutes>[0-9]{{2}})")}
-_NAMES = {"M": (1, _MONTHS), "L": (1, _MONTHS), "E": (0, _WEEKDAYS), "a": (0, ("AM", "PM")), "G": (0, ("BC", "AD"))}
+_NAMES = {"M": (1, MONTHS), "L": (1, MONTHS), "E": (0, WEEKDAYS), "a": (0, ("AM", "PM")), "G": (0, ("BC", "AD"))}
 """Fields that are names, with the number of the first name."""
 _SAME = {"L": "M", "k": "H", "h": "K", "Z": "z", "X": "z"}
 """Letters of the same field."""
+_MOST = {"G": 3, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "E": 4, "a": 1, "z": 4, "Z": 3, "X": 3}
+_MOST |= dict.fromkeys("HhkKms", 2)
+"""The letters with the same meaning in Spark's patterns, and how often each may stand there; milliseconds are SSS."""
 
 
 def _month_start(year: int, month: int, gregorian: bool) -> int:
@@ -109,10 +109,10 @@ def _shown(letter: str, count: int, time: _Time) -> str:
         year = time.year if time.year > 0 else 1 - time.year
         return f"{year % 100:02}" if count == 2 else str(year).zfill(count)
     if letter in "ML":
-        name = _MONTHS[time.month - 1]
+        name = MONTHS[time.month - 1]
         return str(time.month).zfill(count) if count < 3 else name[:3] if count == 3 else name
     if letter == "E":
-        name = _WEEKDAYS[(time.days + 4) % 7]
+        name = WEEKDAYS[(time.days + 4) % 7]
         return name if count > 3 else name[:3]
     if letter == "a":
         return "PM" if time.hour >= 12 else "AM"
@@ -121,31 +121,39 @@ def _shown(letter: str, count: int, time: _Time) -> str:
     return {"X": "Z", "Z": "+0000"}.get(letter, "UTC" if count < 4 else "Coordinated Universal Time")
 
 
+def problem(pattern: str) -> str | None:
+    """The error of a pattern, or None."""
+    try:
+        for text, count, is_quoted in elements(pattern):
+            is_supported = count <= _MOST.get(text, 0) or (text, count) == ("S", 3) if count else text not in "[]{}#"
+            if not is_supported and not is_quoted:
+                run = text * max(count, 1)
+                return f"{run} is not supported; use {' '.join(_MOST)}, SSS for milliseconds, 'quotes' for literals"
+    except WrongPattern:
+        return "Unterminated quote"
+    return None
+
+
 @dataclass(frozen=True)
 class DateFormat:
-    """A pattern whose letters are supported (`transforms.conversions.pattern_problem`)."""
+    """A pattern that `problem` has nothing against."""
 
     pattern: str
-    _tokens: tuple[tuple[str, int], ...] = field(init=False)
-    """A letter and how often it is there, or a literal text and 0."""
 
-    def __post_init__(self) -> None:
-        tokens = []
-        for found in _TOKEN.finditer(self.pattern):
-            quoted, letter = found.groups()
-            literal = found[0] if quoted is None else quoted.replace("''", "'") or "'"
-            tokens.append((letter, len(found[0])) if letter else (literal, 0))
-        object.__setattr__(self, "_tokens", tuple(tokens))
+    @cached_property
+    def _elements(self) -> tuple[Element, ...]:
+        return tuple(elements(self.pattern))
 
     def format(self, millis: int) -> str:
         time = _Time.of(millis)
-        return "".join(_shown(text, count, time) if count else text for text, count in self._tokens)
+        return "".join(_shown(text, count, time) if count else text for text, count, _ in self._elements)
 
     def parse(self, text: str) -> int:
         """Milliseconds since 1970; raises NoValue for a text that is not in this format."""
         read = _Reading(text)
-        for (letter, count), following in zip(self._tokens, (*self._tokens[1:], ("", 0)), strict=True):
-            fits = read.field(letter, count, bounded=_is_number(*following)) if count else read.literal(letter)
+        for (letter, count, _), following in zip_longest(self._elements, self._elements[1:], fillvalue=Element("", 0)):
+            bounded = _is_number(following.text, following.times)
+            fits = read.field(letter, count, bounded=bounded) if count else read.literal(letter)
             if not fits:
                 raise NoValue(f"{text[:80]!r} is no time in the format {self.pattern}")
         return read.millis()

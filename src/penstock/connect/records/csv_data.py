@@ -16,9 +16,9 @@ from typing import Any
 from penstock.codec import exact_json
 from penstock.codec.connect_schema import Schema
 from penstock.connect.definition import REQUIRED, Property
-from penstock.connect.record_transforms import java_numbers
-from penstock.connect.sink.column_numbers import DOUBLE, FLOAT, binary
-from penstock.connect.sink.connect_data import INTEGERS, NOTHING, NoValue, Part
+from penstock.connect.java import numbers as java_numbers
+from penstock.connect.records.column_numbers import DOUBLE, FLOAT, binary
+from penstock.connect.records.record import INTEGERS, NOTHING, NoValue, Part
 
 CLASS = "io.penstock.connect.CsvConverter"
 TYPES = ("string", "boolean", *INTEGERS, "float", "double")

@@ -12,13 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.record_transforms import java_numbers
-from penstock.connect.sink.connect_data import Date, Part, TimeOfDay, Timestamp
-from penstock.connect.sink.semantic_types import Counted
+from penstock.connect.java import numbers as java_numbers
+from penstock.connect.java.date_patterns import MONTHS, WEEKDAYS
+from penstock.connect.records.record import Date, Part, TimeOfDay, Timestamp
+from penstock.connect.records.semantic_types import Counted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def line_of(part: Part) -> bytes:
@@ -61,10 +60,8 @@ def _moment(value: Date | TimeOfDay | Timestamp) -> str:
     """As java.util.Date does; a year that Python does not know stays a number."""
     try:
         at = _EPOCH + (
-            timedelta(days=value)
-            if isinstance(value, Date)
-            else timedelta(milliseconds=value * value.nanos // 1_000_000)
+            timedelta(days=value) if isinstance(value, Date) else timedelta(milliseconds=value.count_of(1_000_000))
         )
     except OverflowError:
         return str(int(value))
-    return f"{_DAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at:%d %H:%M:%S} UTC {at.year}"
+    return f"{WEEKDAYS[at.isoweekday() % 7][:3]} {MONTHS[at.month - 1][:3]} {at:%d %H:%M:%S} UTC {at.year}"

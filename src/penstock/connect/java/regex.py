@@ -10,8 +10,8 @@ from typing import Any
 
 import regex
 
-from penstock.connect import bounded_regex
-from penstock.connect.bounded_regex import BoundedRegex, kept
+from penstock.connect.java import bounded_regex
+from penstock.connect.java.bounded_regex import BoundedRegex, kept
 from penstock.spark_runtime.java_regex_syntax import translated
 
 _REFERENCE = re.compile(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import regex
 
-from penstock.connect.sink.connect_data import NoValue
+from penstock.connect.records.record import NoValue
 from penstock.errors import PenstockError
 
 BOUND = 1.0

@@ -13,13 +13,15 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from penstock.connect.java.date_patterns import MONTHS, Element, WrongPattern, elements
+
 MOST = 100
 """Characters of a pattern, and of a text that is read with one."""
 MOST_OPTIONAL = 10
 """Parts in brackets: each doubles the ways in which a text can be read, and all may be tried."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION, _OFFSET = "\0", "\1"
-"""Letters of the patterns here that Java does not have: an optional fraction, and an offset in any notation."""
+"""Signs of the patterns here that Java does not have: an optional fraction, and an offset in any notation."""
 _DAY, _TIME, _ZONED = "uuuu-MM-dd", f"HH:mm[:ss{_FRACTION}]", "XXXXX['['VV']']"
 NAMED = {
     "BASIC_ISO_DATE": "uuuuMMdd[XX]",
@@ -36,20 +38,6 @@ NAMED = {
     "ISO_INSTANT": f"{_DAY}'T'HH:mm:ss{_FRACTION}XXXXX",
     "CQL_TIMESTAMP": f"{_DAY}[['T'][ ]{_TIME}][ ][{_OFFSET}]",
 }
-_MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
 _DIGITS = {"M": "month", "d": "day", "H": "hour", "h": "hour of half", "m": "minute", "s": "second"}
 _OFFSETS = {
     "X": "Z|[+-][0-9]{2}(?:[0-9]{2})?",
@@ -61,13 +49,8 @@ _OFFSETS = {
 }
 _OFFSETS |= {name.replace("X", "x"): text.removeprefix("Z|") for name, text in _OFFSETS.items() if "X" in name}
 _OFFSETS |= {"Z": _OFFSETS["xx"], "ZZ": _OFFSETS["xx"], "ZZZ": _OFFSETS["xx"], "ZZZZZ": _OFFSETS["XXXXX"]}
-_TOKEN = re.compile(r"(?P<field>([A-Za-z])\2*|[\0\1])|'(?P<quoted>(?:[^']|'')*)'|(?P<other>[^'])", re.DOTALL)
 _ZONE_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?(?::?([0-9]{2}))?")
 _REGION = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{1,59}")
-
-
-class WrongPattern(ValueError):
-    """A pattern that cannot be used."""
 
 
 @lru_cache(maxsize=1000)
@@ -139,7 +122,7 @@ def _day(found: dict[str, str]) -> date | None:
     month, day = found.get("month", ""), found.get("day", "")
     if not (year and month and day):
         return None
-    number = int(month) if month.isdigit() else [name[:3].lower() for name in _MONTHS].index(month[:3].lower()) + 1
+    number = int(month) if month.isdigit() else [name[:3].lower() for name in MONTHS].index(month[:3].lower()) + 1
     return date(int(year), number, int(day))
 
 
@@ -167,41 +150,32 @@ def date_pattern(text: str, *, names: bool) -> DatePattern:
         raise WrongPattern(f"it must be a pattern of at most {MOST} characters")
     if text not in NAMED and re.fullmatch("[A-Z0-9]+(?:_[A-Z0-9]+)+", text):
         raise WrongPattern(f"{text} is not supported; use a pattern, or one of {', '.join(NAMED)}")
-    parts, fields, at, depth, open_end = [], [], 0, 0, False
-    source = NAMED.get(text, text)
-    if _TOKEN.sub(lambda token: token["other"] or "", source).count("[") > MOST_OPTIONAL:
+    parts, fields, depth, open_end = [], [], 0, False
+    found = list(elements(NAMED.get(text, text)))
+    if found.count(Element("[", 0)) > MOST_OPTIONAL:
         raise WrongPattern(f"it has more than {MOST_OPTIONAL} optional parts")
-    while at < len(source):
-        token = _TOKEN.match(source, at)
-        if token is None:
-            raise WrongPattern("a quote is not closed")
-        at = token.end()
-        if token["field"]:
-            part, field, varies = _element(token["field"], names)
+    for element in found:
+        letters = element.text * max(element.times, 1)
+        if element.times or (letters in (_FRACTION, _OFFSET) and not element.is_quoted):
+            part, field, varies = _element(letters, names)
             if open_end and varies:
-                raise WrongPattern(f"before {token['field']} is a number of any length: give one of both two letters")
+                raise WrongPattern(f"before {letters} is a number of any length: give one of both two letters")
             parts.append(part)
             fields.append(field)
             open_end = varies
-        elif token["other"] in ("[", "]"):
-            depth += 1 if token["other"] == "[" else -1
+        elif letters in ("[", "]") and not element.is_quoted:
+            depth += 1 if letters == "[" else -1
             if depth < 0:
                 raise WrongPattern("it has ] without [")
-            parts.append("(?:" if token["other"] == "[" else ")?")
+            parts.append("(?:" if letters == "[" else ")?")
+        elif letters in ("{", "}", "#") and not element.is_quoted:
+            raise WrongPattern(f"{letters} must be in quotes")
         else:
-            parts.append(re.escape(_literal(token)))
+            parts.append(re.escape(letters))
             open_end = False
     if "hour of half" in fields and "half" not in fields:
         raise WrongPattern("h is an hour of half a day, and needs a; hours from 0 to 23 are H")
     return DatePattern(re.compile("".join(parts) + ")?" * depth, re.IGNORECASE | re.ASCII), tuple(fields))
-
-
-def _literal(token: re.Match[str]) -> str:
-    if token["quoted"] is not None:
-        return token["quoted"].replace("''", "'") or "'"
-    if token["other"] in "{}#":
-        raise WrongPattern(f"{token['other']} must be in quotes")
-    return token["other"]
 
 
 def _element(letters: str, names: bool) -> tuple[str, str, bool]:
@@ -212,7 +186,7 @@ def _element(letters: str, names: bool) -> tuple[str, str, bool]:
     if letter == "M" and count in (3, 4):
         if not names:
             raise WrongPattern(f"{letters} are names of months, which are read in English only: use codec.locale=en_US")
-        return f"({'|'.join(name if count == 4 else name[:3] for name in _MONTHS)})", "month", False
+        return f"({'|'.join(name if count == 4 else name[:3] for name in MONTHS)})", "month", False
     if letter in _DIGITS and count <= 2:
         return f"([0-9]{{{'1,2' if count == 1 else 2}}})", _DIGITS[letter], count == 1
     if letter in "Sn" and count <= 9:

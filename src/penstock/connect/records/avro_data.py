@@ -14,17 +14,9 @@ from typing import Any
 from penstock.codec.avro_value import PRIMITIVES, AvroReader, AvroSchema, NotAvro
 from penstock.codec.connect_schema import Schema
 from penstock.codec.registry import Registry, RegistryUnavailable
-from penstock.connect.sink.connect_data import (
-    DATA,
-    NOTHING,
-    Date,
-    NoValue,
-    Part,
-    TimeOfDay,
-    Timestamp,
-    decimal_of,
-)
-from penstock.connect.sink.semantic_types import TIME, MicroTime, MicroTimestamp, NanoTime, NanoTimestamp
+from penstock.connect.records.json_data import decimal_of
+from penstock.connect.records.record import DATA, NOTHING, Date, NoValue, Part, TimeOfDay, Timestamp
+from penstock.connect.records.semantic_types import TIME, MicroTime, MicroTimestamp, NanoTime, NanoTimestamp
 from penstock.errors import PenstockError
 
 HEAD = 5

@@ -1,0 +1,1 @@
+"""What Java does in its own way, and configurations and records depend on: patterns, expressions, numbers, text."""
