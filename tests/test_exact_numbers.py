@@ -20,16 +20,16 @@ from hypothesis import given, settings, strategies as st
 from pyspark.sql import types
 
 from penstock.codec import exact_json
-from penstock.connect.file_sink.file_formats import JsonLines
 from penstock.connect.java.text import line_of
-from penstock.connect.jdbc_sink.column_text import text_of
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import HEADER, JsonBytes, JsonSchemaBytes
 from penstock.connect.records.json_data import of_json
 from penstock.connect.records.record import DATA, ConnectRecord, Part
-from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.mapping import mapping
-from penstock.connect.sink.topic_codecs import TopicCodec
+from penstock.connect.sinks.cql.mapping import mapping
+from penstock.connect.sinks.cql.topic_codecs import TopicCodec
+from penstock.connect.sinks.cql.values import cell
+from penstock.connect.sinks.files.formats import JsonLines
+from penstock.connect.sinks.jdbc.values import text_of
 from penstock.database.cql_types import parse_type
 from penstock.kafka.record_view import shown
 from penstock.postgres.postgres_columns import TargetColumn
@@ -65,10 +65,10 @@ ALLOWED = {
     "connect/signal_format.py": "signals, whose conditions are strings",
     "connect/signal_watch.py": OWN,
     "connect/records/json_data.py": "with the hook of exact_json",
-    "connect/sink/record_sink.py": OWN,
-    "connect/sink/sink_offsets.py": OWN,
-    "connect/sink/sink_properties.py": CONFIGURATION,
-    "connect/sink/sink_starts.py": OWN,
+    "connect/sinks/record_sink.py": OWN,
+    "connect/sinks/offsets.py": OWN,
+    "connect/sinks/cql/contact_points.py": CONFIGURATION,
+    "connect/sinks/starts.py": OWN,
     "delta/delta_columns.py": SPARKS,
     "delta/delta_files.py": OWN,
     "delta/delta_table.py": "the least and greatest values of files, of which only their presence counts",

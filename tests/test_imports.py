@@ -58,7 +58,7 @@ ABOVE = {
 SMALL = {
     "cli.completion": "a command, loaded when a shell asks",
     "cli.cql_statements": "an idea of its own: where a statement of CQL ends",
-    "connect.file_sink.java_text": "an idea of its own: how Java shows values",
+    "connect.sinks.files.writer": "the name that it has beside each destination",
     "connect.group.connect_offsets": "a format that is not ours: what ScyllaDB's connector leaves in the topic",
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",

@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.file_sink.file_formats import ParquetRows, columns_of
-from penstock.connect.jdbc_sink.column_text import text_of
-from penstock.connect.jdbc_sink.transaction import Refused, Transaction
 from penstock.connect.records.json_data import of_json
 from penstock.connect.records.record import DATA, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import MicroTime, MicroTimestamp, NanoTime, NanoTimestamp
-from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.destinations import BadRecord, Unfit
+from penstock.connect.sinks.cql.values import cell
+from penstock.connect.sinks.destination import BadRecord, Unfit
+from penstock.connect.sinks.files.formats import ParquetRows, columns_of
+from penstock.connect.sinks.jdbc.transaction import Refused, Transaction
+from penstock.connect.sinks.jdbc.values import text_of
 from penstock.database.cql_types import parse_type
 from penstock.postgres.postgres_columns import COLUMNS, TargetColumn
 from penstock.postgres.postgres_session import literal

@@ -14,7 +14,7 @@ from waiting import PATIENCE, until
 from penstock.connect import connector as connectors, connector_tasks, database, topics
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, Kept
 from penstock.connect.running_task import ENDED, FAILED, RUNNING, UNASSIGNED, key_of
-from penstock.connect.sink import sink_checks
+from penstock.connect.sinks.cql import checks as sink_checks
 from penstock.connect.task import Task
 from penstock.connect.worker import ConnectWorker
 from penstock.connect.worker_status import TaskMetrics, status_of, unready

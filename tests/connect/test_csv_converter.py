@@ -17,8 +17,6 @@ from keyspaces import new_keyspace
 from postgres_server import execute, query
 
 from penstock.connect.checks import Checked, check
-from penstock.connect.jdbc_sink import jdbc_properties
-from penstock.connect.jdbc_sink.row_writer import RowWriter
 from penstock.connect.properties import CLASS as SOURCE
 from penstock.connect.providers import Provided
 from penstock.connect.record_transforms.sink_transforms import chain
@@ -26,10 +24,12 @@ from penstock.connect.records.csv_data import CLASS, OPTIONS
 from penstock.connect.records.deserializers import RawRecord, TextBytes
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part
 from penstock.connect.records.sink_converters import deserializer, options
-from penstock.connect.sink import sink_properties
-from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_writer import RecordWriter
-from penstock.connect.sink.sink_writer import decoded, transformed
+from penstock.connect.sinks.cql import properties as sink_properties
+from penstock.connect.sinks.cql.writer import RecordWriter
+from penstock.connect.sinks.destination import Bad
+from penstock.connect.sinks.jdbc import properties as jdbc_properties
+from penstock.connect.sinks.jdbc.writer import RowWriter
+from penstock.connect.sinks.task import decoded, transformed
 from penstock.database.requests import RequestLimits
 from penstock.local.services import Services
 

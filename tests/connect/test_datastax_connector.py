@@ -15,7 +15,7 @@ from kafka_topics import new_topic
 from keyspaces import new_keyspace
 from waiting import PATIENCE, until
 
-from penstock.connect.sink.datastax_properties import CLASS
+from penstock.connect.sinks.cql.datastax_properties import CLASS
 from penstock.local.services import Services
 
 Send = Callable[..., None]

@@ -20,11 +20,12 @@ from penstock.connect.keystores import as_pem
 from penstock.connect.providers import Provided
 from penstock.connect.records.record import NOTHING, ConnectRecord, Part, Timestamp
 from penstock.connect.records.semantic_types import NanoTimestamp
-from penstock.connect.sink import datastax_properties
-from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.datastax_properties import CLASS, CLASS_NAMES, DRIVER, settings
-from penstock.connect.sink.record_writer import RecordWriter, Write
-from penstock.connect.sink.sink_properties import Route, SinkSettings, of_connect
+from penstock.connect.sinks.cql import datastax_properties
+from penstock.connect.sinks.cql.datastax_properties import CLASS, CLASS_NAMES, DRIVER, settings
+from penstock.connect.sinks.cql.routes import CqlSettings, Route
+from penstock.connect.sinks.cql.values import cell
+from penstock.connect.sinks.cql.writer import RecordWriter, Write
+from penstock.connect.sinks.properties import of_connect
 from penstock.database.cql_types import Column, CqlTable, parse_type
 from penstock.database.requests import RequestLimits
 
@@ -47,7 +48,7 @@ def checked(more: dict[str, str]) -> Checked:
     return check(BASE | more, Provided(), ask=False)
 
 
-def made(more: dict[str, str]) -> SinkSettings:
+def made(more: dict[str, str]) -> CqlSettings:
     found = checked(more)
     assert not found.messages, found.messages
     assert not found.unknown
@@ -190,7 +191,7 @@ REFUSED = {"cloud.secureConnectBundle", f"{DRIVER}basic.cloud.secure-connect-bun
 
 
 def test_each_property_has_an_effect_is_refused_or_is_listed_as_without_effect() -> None:
-    own = [each for each in datastax_properties.properties() if each.name not in {one.name for one in of_connect()}]
+    own = [each for each in datastax_properties.properties() if each.name not in {one.name for one in of_connect(())}]
     inert = {each.name for each in own if each.doc.startswith(INERT)}
     options = {*datastax_properties._of_table(), *datastax_properties._of_topic()}
     assert {each.name for each in own} | options == inert | set(EFFECTS) | STORES | REFUSED

@@ -14,9 +14,9 @@ from hypothesis import given, strategies as st
 from penstock.connect.java.date_patterns import WrongPattern
 from penstock.connect.java.date_time_formatter import NAMED, Moment, date_pattern, zone_of
 from penstock.connect.records.record import Date, TimeOfDay, Timestamp
-from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.destinations import Unfit
-from penstock.connect.sink.topic_codecs import SEPARATORS, TopicCodec
+from penstock.connect.sinks.cql.topic_codecs import SEPARATORS, TopicCodec
+from penstock.connect.sinks.cql.values import cell
+from penstock.connect.sinks.destination import Unfit
 from penstock.database.cql_types import CqlType, parse_type
 
 UTC = dt.UTC

@@ -20,11 +20,11 @@ from waiting import until
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.checks import Checked, check
-from penstock.connect.file_sink.file_stream import CLASS, CLASS_NAMES, FileDestination
 from penstock.connect.java.text import line_of
 from penstock.connect.providers import Provided
 from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import MicroTimestamp
+from penstock.connect.sinks.files.file_stream import CLASS, CLASS_NAMES, FileDestination
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.spark_runtime.failures import Unavailable

@@ -25,18 +25,18 @@ from waiting import until
 from penstock.codec.connect_schema import Schema
 from penstock.connect.checks import Checked, check
 from penstock.connect.definition import INERT
-from penstock.connect.file_sink import files_properties
-from penstock.connect.file_sink.file_folders import ByFields, ByTime, OfField, by_partition, of_kafka, path_problem
-from penstock.connect.file_sink.file_formats import JsonLines, ParquetRows, PlainBytes
-from penstock.connect.file_sink.file_store import FolderStore, S3Store
-from penstock.connect.file_sink.files_properties import CLASS, CLASS_NAMES, FilesSettings, settings
-from penstock.connect.file_sink.topic_files import FilesDestination
 from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.providers import Provided
 from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import MicroTimestamp
-from penstock.connect.sink.destinations import Bad, BadRecord, Chunks
-from penstock.connect.sink.sink_properties import of_connect
+from penstock.connect.sinks.destination import Bad, BadRecord, Chunks
+from penstock.connect.sinks.files import properties as files_properties
+from penstock.connect.sinks.files.destination import FilesDestination
+from penstock.connect.sinks.files.folders import ByFields, ByTime, OfField, by_partition, of_kafka, path_problem
+from penstock.connect.sinks.files.formats import JsonLines, ParquetRows, PlainBytes
+from penstock.connect.sinks.files.properties import CLASS, CLASS_NAMES, FilesSettings, settings
+from penstock.connect.sinks.files.store import FolderStore, S3Store
+from penstock.connect.sinks.properties import of_connect
 from penstock.errors import PenstockError
 from penstock.kafka.whole_chunks import WholeChunks
 from penstock.local.services import Services
@@ -439,7 +439,7 @@ REFUSED = {"directory.delim", "schema.compatibility", "store.kafka.keys", "store
 
 
 def test_each_property_has_an_effect_is_refused_or_is_listed_as_without_effect() -> None:
-    own = [each for each in files_properties.properties() if each.name not in {one.name for one in of_connect()}]
+    own = [each for each in files_properties.properties() if each.name not in {one.name for one in of_connect(())}]
     inert = {each.name for each in own if each.doc.startswith(INERT)}
     assert {each.name for each in own} == inert | (set(EFFECTS) - {"errors.tolerance"}) | REFUSED
     assert inert == {"storage.class", "retry.backoff.ms", "schema.cache.size", "s3.part.size", "locale"}

@@ -19,10 +19,6 @@ from waiting import PATIENCE
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.checks import check
-from penstock.connect.jdbc_sink.column_text import text_of
-from penstock.connect.jdbc_sink.jdbc_properties import CLASS, JdbcSettings, settings
-from penstock.connect.jdbc_sink.row_writer import RowWriter
-from penstock.connect.jdbc_sink.transaction import Refused, Transaction
 from penstock.connect.providers import Provided
 from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import (
@@ -33,7 +29,11 @@ from penstock.connect.records.semantic_types import (
     MicroTimestamp,
     SemanticTypes,
 )
-from penstock.connect.sink.destinations import Bad, Unfit
+from penstock.connect.sinks.destination import Bad, Unfit
+from penstock.connect.sinks.jdbc.properties import CLASS, JdbcSettings, settings
+from penstock.connect.sinks.jdbc.transaction import Refused, Transaction
+from penstock.connect.sinks.jdbc.values import text_of
+from penstock.connect.sinks.jdbc.writer import RowWriter
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_columns import TargetColumn
 from penstock.postgres.postgres_session import literal

@@ -11,13 +11,13 @@ from penstock.connect import plugins
 from penstock.connect.checks import Checked, check
 from penstock.connect.definition import INERT
 from penstock.connect.java.date_time_formatter import zone_of
-from penstock.connect.jdbc_sink import jdbc_properties
-from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
-from penstock.connect.jdbc_sink.jdbc_properties import CLASS, CLASS_NAMES, COORDINATES, JdbcSettings, settings
-from penstock.connect.jdbc_sink.jdbc_url import EXAMPLE, libpq_url, parsed
 from penstock.connect.providers import Provided
 from penstock.connect.secrets import restored
-from penstock.connect.sink.sink_properties import of_connect
+from penstock.connect.sinks.jdbc import properties as jdbc_properties
+from penstock.connect.sinks.jdbc.destination import JdbcDestination
+from penstock.connect.sinks.jdbc.properties import CLASS, CLASS_NAMES, COORDINATES, JdbcSettings, settings
+from penstock.connect.sinks.jdbc.url import EXAMPLE, libpq_url, parsed
+from penstock.connect.sinks.properties import of_connect
 from penstock.process.secret_settings import HIDDEN
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -98,7 +98,7 @@ REFUSED = {"dialect.name", "jdbc.credentials.provider.class"}
 
 
 def test_each_property_has_an_effect_is_refused_or_is_listed_as_without_effect() -> None:
-    own = [each for each in jdbc_properties.properties() if each.name not in {one.name for one in of_connect()}]
+    own = [each for each in jdbc_properties.properties() if each.name not in {one.name for one in of_connect(())}]
     inert = {each.name for each in own if each.doc.startswith(INERT)}
     assert {each.name for each in own} == inert | (set(EFFECTS) - {"errors.tolerance"}) | REFUSED
     assert inert == {"date.timezone", "date.calendar.system", "mssql.use.merge.holdlock", "trim.sensitive.log"}

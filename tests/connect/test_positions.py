@@ -18,7 +18,7 @@ from penstock.connect.checks import check
 from penstock.connect.definition import read_all
 from penstock.connect.offsets import KeptInFolder, Offsets, folder_of
 from penstock.connect.providers import Provided, Provider, ResolvedConfig
-from penstock.connect.sink.record_sink import SinkTask
+from penstock.connect.sinks.record_sink import SinkTask
 from penstock.connect.topics import TopicCreation
 from penstock.connect.worker_settings import WorkerSettings
 from penstock.errors import PenstockError

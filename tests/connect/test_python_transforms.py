@@ -22,8 +22,8 @@ from penstock.connect.providers import Provided, Provider
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import JsonBytes, RawRecord, TextBytes
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part
-from penstock.connect.sink.retries import Retries
-from penstock.connect.sink.sink_writer import decoded, transformed
+from penstock.connect.sinks.retries import Retries
+from penstock.connect.sinks.task import decoded, transformed
 from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.python_step import PythonRows
 from penstock.connect.worker_settings import read

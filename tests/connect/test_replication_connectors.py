@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from waiting import PATIENCE, until
 
 from penstock import replicate
-from penstock.connect.sink.replication_sink import BadEvents
+from penstock.connect.sinks.replication.task import BadEvents
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.run.faults import RetriableFailure

@@ -17,11 +17,12 @@ from penstock.connect.definition import INERT
 from penstock.connect.providers import Provided
 from penstock.connect.records.deserializers import RawRecord, TextBytes
 from penstock.connect.records.record import NOTHING, NoValue, Part, PassingFault
-from penstock.connect.sink import replication_properties, retries
-from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_sink import SinkTask
-from penstock.connect.sink.retries import Patient, Retries
-from penstock.connect.sink.sink_writer import decoded
+from penstock.connect.sinks import retries
+from penstock.connect.sinks.destination import Bad
+from penstock.connect.sinks.record_sink import SinkTask
+from penstock.connect.sinks.replication import properties as replication_properties
+from penstock.connect.sinks.retries import Patient, Retries
+from penstock.connect.sinks.task import decoded
 from penstock.errors import PenstockError
 
 AWAY = RegistryUnavailable("the registry does not answer", where="http://r:1", next="start it")

@@ -38,11 +38,12 @@ from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import JsonBytes, RawRecord
 from penstock.connect.records.record import ConnectRecord, Part
 from penstock.connect.records.semantic_types import SemanticTypes
-from penstock.connect.sink import sink_properties
-from penstock.connect.sink.record_writer import RecordWriter
-from penstock.connect.sink.sink_properties import CLASS, SinkSettings
-from penstock.connect.sink.sink_tables import compression_options
-from penstock.connect.sink.sink_writer import decoded, meant
+from penstock.connect.sinks.cql import properties as sink_properties
+from penstock.connect.sinks.cql.properties import CLASS
+from penstock.connect.sinks.cql.routes import CqlSettings
+from penstock.connect.sinks.cql.tables import compression_options
+from penstock.connect.sinks.cql.writer import RecordWriter
+from penstock.connect.sinks.task import decoded, meant
 from penstock.connect.worker import ConnectWorker
 from penstock.connect.worker_status import status_of
 from penstock.database.cql_connection import close, connection
@@ -109,7 +110,7 @@ def named(connect: KafkaConnect) -> Iterator[str]:
         connect.delete_connector(name)
 
 
-def settings_of(config: dict[str, str]) -> SinkSettings:
+def settings_of(config: dict[str, str]) -> CqlSettings:
     checked = check(config, Provided(), ask=False)
     assert not checked.messages
     return sink_properties.settings(checked.values, config)
@@ -733,7 +734,7 @@ def test_records_whose_key_was_changed_are_written_in_their_order(cql: Any, serv
 def test_a_value_that_the_database_refuses_is_told_apart_from_the_others(
     cql: Any, services: Services, keyspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.connect.sink.record_writer.TOGETHER", 3)
+    monkeypatch.setattr("penstock.connect.sinks.cql.writer.TOGETHER", 3)
     cql.execute(f"CREATE TABLE {keyspace}.refused (id int PRIMARY KEY, m text)")
     cql.execute(f"CREATE INDEX ON {keyspace}.refused (m)")
     settings = settings_of(into(services, keyspace, "refused"))

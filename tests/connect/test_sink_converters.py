@@ -19,8 +19,8 @@ from penstock.connect.records.sink_converters import (
     deserializer,
     header_converter_check,
 )
-from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.sink_writer import decoded
+from penstock.connect.sinks.destination import Bad
+from penstock.connect.sinks.task import decoded
 
 BYTES, LONG = (f"org.apache.kafka.connect.converters.{name}Converter" for name in ("ByteArray", "Long"))
 

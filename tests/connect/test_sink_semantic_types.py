@@ -19,9 +19,9 @@ from penstock.connect.records.avro_data import ConnectReader, connect_schema
 from penstock.connect.records.json_data import of_json
 from penstock.connect.records.record import Date, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import SemanticTypes
-from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.destinations import Unfit
-from penstock.connect.sink.sink_tables import UnlikeTable, column_type
+from penstock.connect.sinks.cql.tables import UnlikeTable, column_type
+from penstock.connect.sinks.cql.values import cell
+from penstock.connect.sinks.destination import Unfit
 from penstock.database.cql_types import CqlType, parse_type
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

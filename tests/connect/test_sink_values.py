@@ -17,10 +17,10 @@ from penstock.codec.avro_value import AvroSchema
 from penstock.connect.records.avro_data import connect_schema
 from penstock.connect.records.json_data import of_json
 from penstock.connect.records.record import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp
-from penstock.connect.sink.column_values import cell
-from penstock.connect.sink.destinations import Unfit
-from penstock.connect.sink.mapping import NoField, WrongMapping, mapping
-from penstock.connect.sink.sink_tables import column_type
+from penstock.connect.sinks.cql.mapping import NoField, WrongMapping, mapping
+from penstock.connect.sinks.cql.tables import column_type
+from penstock.connect.sinks.cql.values import cell
+from penstock.connect.sinks.destination import Unfit
 from penstock.database.cql_types import CqlType, parse_type
 
 WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}

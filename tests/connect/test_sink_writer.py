@@ -8,16 +8,17 @@ import pyarrow as pa
 import pytest
 
 from penstock.connect.records.deserializers import JsonBytes
-from penstock.connect.sink.cql_destination import CqlDestination
-from penstock.connect.sink.sink_properties import NAMES, SinkSettings
-from penstock.connect.sink.sink_writer import SinkWriter
+from penstock.connect.sinks.cql.destination import CqlDestination
+from penstock.connect.sinks.cql.properties import NAMES
+from penstock.connect.sinks.cql.routes import CqlSettings
+from penstock.connect.sinks.task import SinkWriter
 from penstock.database.access import Access
 from penstock.query.packed_rows import packed
 
 
 @pytest.mark.parametrize("shows", [False, True])
 def test_the_log_has_what_was_left_out_only_where_it_is_wanted(caplog: pytest.LogCaptureFixture, shows: bool) -> None:
-    settings = SinkSettings(NAMES, Access("127.0.0.1:1"), (), 1000, "log")
+    settings = CqlSettings(NAMES, Access("127.0.0.1:1"), (), 1000, "log")
     columns = {
         "partition": pa.array([3] * 2, pa.int32()),
         "offset": pa.array([5, 6]),

@@ -23,12 +23,12 @@ from waiting import patience
 from penstock.connect.checks import check
 from penstock.connect.providers import Provided
 from penstock.connect.records.deserializers import JsonBytes, RawRecord
-from penstock.connect.sink import sink_properties
-from penstock.connect.sink.destinations import Bad
-from penstock.connect.sink.record_writer import RecordWriter
-from penstock.connect.sink.sink_properties import SinkSettings
-from penstock.connect.sink.sink_tables import keep_offsets, prepare_keyspace
-from penstock.connect.sink.sink_writer import decoded
+from penstock.connect.sinks.cql import properties as sink_properties
+from penstock.connect.sinks.cql.routes import CqlSettings
+from penstock.connect.sinks.cql.tables import keep_offsets, prepare_keyspace
+from penstock.connect.sinks.cql.writer import RecordWriter
+from penstock.connect.sinks.destination import Bad
+from penstock.connect.sinks.task import decoded
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import DatabaseUnavailable
 from penstock.local.services import Services
@@ -99,7 +99,7 @@ class Outcome:
     task: str = "running"
     committed: int | None = None
     retried: bool = False
-    settings: SinkSettings | None = None
+    settings: CqlSettings | None = None
 
 
 def configured(place: Place, vector: Vector, services: Services, existing: Path) -> tuple[dict[str, str], Outcome]:

@@ -14,7 +14,7 @@ from penstock.connect.offsets import SIGNALS, KeptInFolder, Offsets, folder_of
 from penstock.connect.plugins import plugin_of
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.connect.signal_watch import SignalWatch
-from penstock.connect.sink.sink_offsets import SinkOffsets
+from penstock.connect.sinks.offsets import SinkOffsets
 from penstock.connect.task import Setup
 from penstock.connect.world import World
 from penstock.errors import PenstockError

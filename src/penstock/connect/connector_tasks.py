@@ -12,9 +12,9 @@ from itertools import zip_longest
 from penstock.connect import database, topics
 from penstock.connect.checks import Checked
 from penstock.connect.plugins import Plugin, plugin_of
-from penstock.connect.sink import sink_starts
-from penstock.connect.sink.record_sink import AGE, SinkTask, overrides
-from penstock.connect.sink.replication_sink import ReplicationTask
+from penstock.connect.sinks import starts as sink_starts
+from penstock.connect.sinks.record_sink import AGE, SinkTask, overrides
+from penstock.connect.sinks.replication.task import ReplicationTask
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS as SECURITY

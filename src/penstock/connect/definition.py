@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Type = Literal["STRING", "INT", "LONG", "BOOLEAN", "LIST", "PASSWORD", "CLASS"]
 Importance = Literal["HIGH", "MEDIUM", "LOW"]
+T = TypeVar("T")
 Check = Callable[[Any], str | None]
 """Returns the error of a value, or None."""
 
@@ -92,6 +93,17 @@ def of_file(package: str, file: str, checks: Mapping[str, Check]) -> tuple[Prope
         for group, members in groups.items()
         for name, about in members.items()
     )
+
+
+def of_property(name: str, convert: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """The metadata of a field of settings that has the value of a property, or what is made of it."""
+    return {"property": name, "convert": convert or (lambda value: value)}
+
+
+def settings_of(kind: type[T], values: Mapping[str, Any], **others: Any) -> T:
+    """The settings of valid values: `others` are the fields without `of_property`."""
+    named = {each.name: each.metadata for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
+    return kind(**{name: of["convert"](values[of["property"]]) for name, of in named.items()}, **others)
 
 
 def as_text(value: Any) -> str | None:

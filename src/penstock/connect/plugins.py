@@ -8,17 +8,18 @@ from typing import Any, Literal
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
-from penstock.connect.file_sink import file_stream, files_properties, topic_files
-from penstock.connect.file_sink.file_stream import FileDestination
-from penstock.connect.file_sink.topic_files import FilesDestination
-from penstock.connect.jdbc_sink import jdbc_destination, jdbc_properties
-from penstock.connect.jdbc_sink.jdbc_destination import JdbcDestination
 from penstock.connect.record_transforms import sink_transforms
 from penstock.connect.records import sink_converters
-from penstock.connect.sink import datastax_properties, replication_properties, sink_checks, sink_properties
-from penstock.connect.sink.cql_destination import CqlDestination
-from penstock.connect.sink.destinations import Destination
-from penstock.connect.sink.sink_properties import PropertyNames, SinkSettings
+from penstock.connect.sinks.cql import checks as sink_checks, datastax_properties, properties as sink_properties
+from penstock.connect.sinks.cql.destination import CqlDestination
+from penstock.connect.sinks.cql.routes import CqlSettings, PropertyNames
+from penstock.connect.sinks.destination import Destination
+from penstock.connect.sinks.files import destination as topic_files, file_stream, properties as files_properties
+from penstock.connect.sinks.files.destination import FilesDestination
+from penstock.connect.sinks.files.file_stream import FileDestination
+from penstock.connect.sinks.jdbc import destination as jdbc_destination, properties as jdbc_properties
+from penstock.connect.sinks.jdbc.destination import JdbcDestination
+from penstock.connect.sinks.replication import properties as replication_properties
 from penstock.connect.transforms import transform_chain
 from penstock.errors import PenstockError
 
@@ -68,7 +69,7 @@ def _of_driver(config: Config) -> list[Property]:
     return [*_of_sinks(config), *jdbc_properties.definitions(config)]
 
 
-Settings = Callable[[Values, Config], SinkSettings]
+Settings = Callable[[Values, Config], CqlSettings]
 
 
 def _cql(settings: Settings) -> Callable[[Values, Config], Destination]:

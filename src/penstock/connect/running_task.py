@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.checkpoint.checkpoint_folder import Location
-from penstock.connect.sink.record_sink import SinkTask
+from penstock.connect.sinks.record_sink import SinkTask
 from penstock.connect.task import Task
 from penstock.errors import PenstockError
 from penstock.query.query import Query

@@ -21,7 +21,7 @@ from penstock.connect.group.states import GroupStates, Told, of_connector, of_ta
 from penstock.connect.offsets import Offsets, folder_of
 from penstock.connect.plugins import Plugin, plugin_of
 from penstock.connect.running_task import UNASSIGNED
-from penstock.connect.sink.sink_offsets import SinkOffsets
+from penstock.connect.sinks.offsets import SinkOffsets
 from penstock.connect.worker_face import Json, ShownConnector, Worker, told
 from penstock.connect.world import World
 from penstock.errors import PenstockError

@@ -16,7 +16,7 @@ from penstock.connect.record_transforms import (
 )
 from penstock.connect.record_transforms.record_steps import Step, Values
 from penstock.connect.records.record import ConnectRecord, NoValue
-from penstock.connect.sink.retries import Patient, Retries
+from penstock.connect.sinks.retries import Patient, Retries
 from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.state import DEBEZIUM, KAFKA
 from penstock.connect.transforms.unwrap import SCYLLA

@@ -1,0 +1,52 @@
+"""Contact points of CQL: nodes to connect to first, or a JSON object with the addresses where nodes are reached."""
+
+from __future__ import annotations
+
+import json
+import re
+
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+)(?::(\d{1,5}))?")
+MOST_NODES = 1000
+"""The most nodes whose addresses are translated."""
+
+
+def problem(text: str) -> str | None:
+    """Why a text is no list of contact points; None if it is one."""
+    try:
+        points = [each for pair in translated(text) for each in pair] or text.split(",")
+    except ValueError as error:
+        return str(error)
+    for point in points:
+        found = _ADDRESS.fullmatch(point.strip())
+        if not found or (found[1] and not 0 < int(found[1]) < 65536):
+            return f"{point.strip() or 'an empty entry'} is not a host, or host:port"
+    return None
+
+
+def translated(text: str) -> tuple[tuple[str, str], ...]:
+    """The nodes' own addresses and those where they are reached, of contact points that are a JSON object.
+
+    Empty for other contact points; raises ValueError if it is no such object.
+    """
+    if not text.lstrip().startswith("{"):
+        return ()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    if not found or len(found) > MOST_NODES or not all(isinstance(point, str) for point in found.values()):
+        example = '{"10.0.0.1:9042": "db1.example.com:9042"}'
+        raise ValueError(f"it must have the public address of 1 to {MOST_NODES} nodes by their own, as in {example}")
+    return tuple((own.strip(), reached.strip()) for own, reached in found.items())
+
+
+def reached(points: str, port: int) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Contact points, with this port where they have none; and pairs of addresses, if they are translated."""
+    has_port = re.compile(r"(?:\[.*\]|[^:]+):\d+")
+
+    def whole(point: str) -> str:
+        return point if has_port.fullmatch(point) else f"{point}:{port}"
+
+    nodes = tuple((whole(own), whole(other)) for own, other in translated(points))
+    hosts = [other for _, other in nodes] or [whole(point.strip()) for point in points.split(",")]
+    return ",".join(hosts), nodes

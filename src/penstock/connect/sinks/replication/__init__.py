@@ -1,0 +1,1 @@
+"""The sink connector of a replication: extended events become changes of tables."""
