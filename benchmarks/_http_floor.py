@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from _http_load import events
-from penstock.ingest.events import EventFormat
+from penstock.ingest.events import TopicFormat
 from penstock.wire import Producer
 
 BATCH, TOGETHER, AT_ONCE = 100, 32, 2
@@ -22,7 +22,7 @@ BATCH, TOGETHER, AT_ONCE = 100, 32, 2
 
 
 async def send(servers: str, topic: str, seconds: float) -> dict[str, Any]:
-    reading = EventFormat(None, (), 1_000_000, 10_000)
+    reading = TopicFormat(None, (), 1_000_000, 10_000)
     lot = [reading.read(events(n, BATCH), lines=True, key=None)[0].values for n in range(TOGETHER)]
     sent = 0
 

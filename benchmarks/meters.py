@@ -25,7 +25,7 @@ from penstock.ingest.ingest_metrics import BOUNDS, IngestCounts, WorkerReport, W
 from penstock.ingest.kafka_store import Facts
 from penstock.watch.graph import Graph
 from penstock.watch.meters import Meters
-from penstock.watch.metrics_server import Place, pages, served
+from penstock.watch.metrics_server import ListenAddress, pages, served
 from penstock.watch.program import Program
 from penstock.watch.query_meter import SinkMeter, SourceMeter
 from penstock.watch.query_metrics import QueryMetrics
@@ -71,7 +71,7 @@ def of_pages(count: int) -> list[dict[str, Any]]:
     program = Program("run", "shop")
     found = pages([QueryMetrics(meters)], lambda: status(program, meters), lambda: ready(meters))
     lines = []
-    with served(Place("127.0.0.1", 0), found) as url:
+    with served(ListenAddress("127.0.0.1", 0), found) as url:
         for path in found:
             sizes: list[int] = []
 

@@ -73,6 +73,11 @@ SMALL = {
     "watch.console.long_history": "an idea of its own: charts from Prometheus",
     "window.native_windows": "an idea of its own: windows by Spark's own aggregation",
 }
+# Class names that stand twice, and why.
+TWICE = {
+    "Erased": "public in cql and in segment: what each erased of a person",
+    "Receipt": "public in wire and in segment: what was sent",
+}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -127,6 +132,17 @@ def test_small_modules_have_a_reason() -> None:
         if {user.rpartition(".")[0] for user in users[name]} == {name.rpartition(".")[0]} and len(users[name]) == 1
     }
     assert small == set(SMALL)
+
+
+def test_a_class_name_stands_once() -> None:
+    modules: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in ast.parse(module.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, []).append(name_of(module))
+    twice = {name: places for name, places in modules.items() if len(places) > 1}
+    assert {name: places for name, places in twice.items() if name not in TWICE} == {}
+    assert set(TWICE) == set(twice)
 
 
 def functions(module: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from log_pages import stream_id, time_of
 
 from penstock.cdc.generations import Position
-from penstock.cdc.low_latency import FAR, NEAR, Progress, again, step
+from penstock.cdc.low_latency import FAR, NEAR, SentSoFar, again, step
 from penstock.cdc.sent_groups import NONE, SentGroups, digest, groups_of, recover
 
 T0 = 1_700_000_000_000_000
@@ -88,7 +88,7 @@ class Log:
     now: int = T0
     sent: Counter[int] = field(default_factory=Counter)
     offsets: list[Position] = field(default_factory=lambda: [Position(0, T0)])
-    progress: Progress | None = None
+    progress: SentSoFar | None = None
 
     def __post_init__(self) -> None:
         self.all = groups([time for time, _ in self.arrivals])
@@ -103,7 +103,7 @@ class Log:
         if self.progress is None:
             found = self.find(at.time, at.newest)
             known, _ = recover(at.sent, found, at.time, at.newest)
-            self.progress = Progress(at.time, at.newest, known, at.time)
+            self.progress = SentSoFar(at.time, at.newest, known, at.time)
         self.progress, new = step(self.progress, self.find, self.now - CONFIDENCE, self.now, back)
         self.sent.update(new.ids.tolist())
         made = self.progress
@@ -180,7 +180,7 @@ def test_late_groups_are_looked_for_where_they_mostly_are() -> None:
         asked.append(((after - T0) / 1e6, (until - T0) / 1e6))
         return NONE
 
-    at = Progress(T0, T0 + 1_000_000, NONE, T0)
+    at = SentSoFar(T0, T0 + 1_000_000, NONE, T0)
     at, _ = step(at, find, T0, T0 + 8_000_000, NEAR)
     at, _ = step(at, find, T0, T0 + 9_000_000, NEAR)
     at, _ = step(at, find, T0 + 3_000_000, T0 + 13_000_000, FAR)

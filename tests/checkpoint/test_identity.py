@@ -9,12 +9,12 @@ import pytest
 from checkpoints import write_batches
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, Source, keep, kept, source_of
-from penstock.checkpoint.log import Damaged
+from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, SourceIdentity, keep, kept, source_of
+from penstock.checkpoint.log import DamagedCheckpoint
 from penstock.errors import PenstockError
 
-ORDERS = Source("cdc", {"table": "shop.orders", "rows": "changes"}, "scylla-cdc")
-CLICKS = Source("kafka", {"topic": "clicks"}, "penstock-kafka-topic")
+ORDERS = SourceIdentity("cdc", {"table": "shop.orders", "rows": "changes"}, "scylla-cdc")
+CLICKS = SourceIdentity("kafka", {"topic": "clicks"}, "penstock-kafka-topic")
 EVENTS, TABLE = SinkTarget("kafka", "topics shop.*"), SinkTarget("cql", "shop.copies")
 QUERY = CheckpointIdentity((ORDERS,), (EVENTS, TABLE))
 
@@ -95,7 +95,7 @@ def test_a_damaged_identity_is_told(store: Local, text: str) -> None:
 
 def test_a_damaged_checkpoint_is_told_before_the_query_starts(store: Local) -> None:
     (store.path / "offsets" / "1").write_text("")
-    with pytest.raises(Damaged, match="offsets/1 is empty"):
+    with pytest.raises(DamagedCheckpoint, match="offsets/1 is empty"):
         keep(store, QUERY)
 
 
@@ -106,15 +106,19 @@ def test_a_damaged_checkpoint_is_told_before_the_query_starts(store: Local) -> N
         (
             "scylla-cdc",
             {"table": '"S".t', "rows": "log"},
-            Source("cdc", {"table": '"S".t', "rows": "log"}, "scylla-cdc"),
+            SourceIdentity("cdc", {"table": '"S".t', "rows": "log"}, "scylla-cdc"),
         ),
-        ("kafka", {"subscribe": "b, a"}, Source("kafka", {"topic": "a,b"}, "kafka")),
-        ("kafka", {"subscribePattern": "a.*"}, Source("kafka", {"pattern": "a.*"}, "kafka")),
-        ("kafka", {"assign": '{"a":[0]}'}, Source("kafka", {"partitions": '{"a":[0]}'}, "kafka")),
-        ("text", {"path": "s3a://key:secret@b/in"}, Source("text", {"path": "s3a://b/in"}, "text")),
-        ("rate", {"rowsPerSecond": "5"}, Source("rate", {}, "rate")),
-        ("kinesis", {"streamName": "s", "awsSecretKey": "k"}, Source("kinesis", {"streamname": "s"}, "kinesis")),
+        ("kafka", {"subscribe": "b, a"}, SourceIdentity("kafka", {"topic": "a,b"}, "kafka")),
+        ("kafka", {"subscribePattern": "a.*"}, SourceIdentity("kafka", {"pattern": "a.*"}, "kafka")),
+        ("kafka", {"assign": '{"a":[0]}'}, SourceIdentity("kafka", {"partitions": '{"a":[0]}'}, "kafka")),
+        ("text", {"path": "s3a://key:secret@b/in"}, SourceIdentity("text", {"path": "s3a://b/in"}, "text")),
+        ("rate", {"rowsPerSecond": "5"}, SourceIdentity("rate", {}, "rate")),
+        (
+            "kinesis",
+            {"streamName": "s", "awsSecretKey": "k"},
+            SourceIdentity("kinesis", {"streamname": "s"}, "kinesis"),
+        ),
     ],
 )
-def test_a_source_is_known_by_what_it_reads(format: str, options: dict[str, str], source: Source) -> None:
+def test_a_source_is_known_by_what_it_reads(format: str, options: dict[str, str], source: SourceIdentity) -> None:
     assert source_of(format, options) == source

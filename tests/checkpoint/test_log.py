@@ -10,7 +10,7 @@ import pytest
 from checkpoints import write_batches
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.log import Damaged, Log
+from penstock.checkpoint.log import CheckpointLog, DamagedCheckpoint
 
 CDC = '{"generation": 0, "time": 5, "planned": 6}'
 
@@ -23,14 +23,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_whole_checkpoint_is_read(folder: Path) -> None:
-    log = Log(Local(folder))
+    log = CheckpointLog(Local(folder))
     log.check()
     assert (log.last, log.committed[-1], log.query) == (3, 2, "an-id")
     assert log.batch(3).offsets == (CDC,)
 
 
 def test_a_checkpoint_that_is_not_there_is_new(tmp_path: Path) -> None:
-    log = Log(Local(tmp_path / "nothing"))
+    log = CheckpointLog(Local(tmp_path / "nothing"))
     log.check()
     assert not log.begun and log.last == -1
 
@@ -68,15 +68,15 @@ def test_a_damaged_file_is_named_with_the_way_out(
     folder: Path, name: str, harm: Callable[[Path], object], said: str
 ) -> None:
     harm(folder / name)
-    with pytest.raises(Damaged, match=said) as raised:
-        Log(Local(folder)).check()
+    with pytest.raises(DamagedCheckpoint, match=said) as raised:
+        CheckpointLog(Local(folder)).check()
     assert "penstock checkpoints set NAME --to TIME" in raised.value.next and str(folder) in raised.value.where
 
 
 def test_a_batch_is_added_as_one_that_is_done(folder: Path) -> None:
-    moved, before = CDC.replace("5", "9"), Log(Local(folder)).query
-    assert Log(Local(folder)).add((moved,)) == 4
-    log = Log(Local(folder))
+    moved, before = CDC.replace("5", "9"), CheckpointLog(Local(folder)).query
+    assert CheckpointLog(Local(folder)).add((moved,)) == 4
+    log = CheckpointLog(Local(folder))
     log.check()
     # Sinks that know what the query wrote would take the next batches for written.
     assert log.query not in (before, None)
@@ -88,15 +88,15 @@ def test_a_batch_is_added_as_one_that_is_done(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["offsets/3", "commits/2"])
 def test_a_batch_is_added_to_a_damaged_checkpoint(folder: Path, name: str) -> None:
     (folder / name).write_text("")
-    assert Log(Local(folder)).add((CDC,)) == 4
-    Log(Local(folder)).check()
+    assert CheckpointLog(Local(folder)).add((CDC,)) == 4
+    CheckpointLog(Local(folder)).check()
 
 
 def test_the_offsets_of_the_last_batch_are_replaced_without_the_old_checksum(folder: Path) -> None:
     (folder / "offsets" / "3").unlink()
     (folder / "offsets" / ".2.crc").write_text("of the old file")
-    assert Log(Local(folder)).replace(('{"generation": 0, "time": 1, "planned": 2}',)) == 2
-    log = Log(Local(folder))
+    assert CheckpointLog(Local(folder)).replace(('{"generation": 0, "time": 1, "planned": 2}',)) == 2
+    log = CheckpointLog(Local(folder))
     log.check()
     assert log.query != "an-id"
     assert json.loads(log.batch(2).offsets[0])["time"] == 1 and not (folder / "offsets" / ".2.crc").exists()

@@ -13,12 +13,12 @@ import penstock as ps
 from penstock import files, kafka
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.hadoop_folder import Hadoop, store_of
-from penstock.checkpoint.identity import SinkTarget, Source, kept, of_query
-from penstock.checkpoint.log import Damaged, Log
+from penstock.checkpoint.identity import SinkTarget, SourceIdentity, kept, of_query
+from penstock.checkpoint.log import CheckpointLog, DamagedCheckpoint
 from penstock.errors import PenstockError
 from penstock.query.query import Query
 from penstock.run.life_signs import Observer
-from penstock.run.supervise import PipelineRun, Stop
+from penstock.run.supervise import PipelineRun, StopRequests
 
 
 def lines(spark: SparkSession, folder: Path, *values: str) -> DataFrame:
@@ -38,7 +38,7 @@ def test_a_second_pipeline_of_one_name_is_refused(spark: SparkSession, tmp_path:
         def orders(spark: SparkSession) -> Query:
             return ps.write(lines(spark, tmp_path / source, source), files.sink(tmp_path / sink))
 
-        stop = Stop(threading.Event(), threading.Event())
+        stop = StopRequests(threading.Event(), threading.Event())
         PipelineRun(orders, spark, tmp_path / "checkpoints" / "orders", stop, Observer(), True).supervise()
 
     run("first", "out")
@@ -62,17 +62,17 @@ def test_a_checkpoint_that_a_power_cut_left_is_told_without_java(done: tuple[Que
     query, checkpoint = done
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "offsets" / "0").write_text("")
-    with pytest.raises(Damaged, match="the checkpoint's file offsets/0 is empty"):
+    with pytest.raises(DamagedCheckpoint, match="the checkpoint's file offsets/0 is empty"):
         query.start(checkpoint=checkpoint, trigger="once")
 
 
 def test_a_batch_that_was_added_is_where_spark_goes_on(done: tuple[Query, Path], tmp_path: Path) -> None:
     query, checkpoint = done
-    log = Log(Local(checkpoint))
+    log = CheckpointLog(Local(checkpoint))
     assert log.add(log.batch(0).offsets) == 1
     (tmp_path / "in" / "more.txt").write_text("2")
     query.start(checkpoint=checkpoint, trigger="once").awaitTermination()
-    assert Log(Local(checkpoint)).committed == [0, 1, 2]
+    assert CheckpointLog(Local(checkpoint)).committed == [0, 1, 2]
     assert written(query.frame.sparkSession, tmp_path / "out") == ["1", "2"]
 
 
@@ -87,10 +87,10 @@ def test_sources_of_a_plan_are_known_in_order_without_secrets(spark: SparkSessio
     frame = text.union(rate).union(spark_kafka.load().selectExpr("CAST(value AS string)")).union(ours)
     found = of_query(frame.join(static, "value"), [kafka.sink("out", servers="nowhere:1"), object()])
     assert found.sources == (
-        Source("text", {"path": str(tmp_path / "in")}, "text"),
-        Source("rate", {}, "rate"),
-        Source("kafka", {"topic": "a,b"}, "kafka"),
-        Source("kafka", {"topic": "clicks"}, "penstock-kafka-topic"),
+        SourceIdentity("text", {"path": str(tmp_path / "in")}, "text"),
+        SourceIdentity("rate", {}, "rate"),
+        SourceIdentity("kafka", {"topic": "a,b"}, "kafka"),
+        SourceIdentity("kafka", {"topic": "clicks"}, "penstock-kafka-topic"),
     )
     assert found.sinks == (SinkTarget("kafka", "topic out"), SinkTarget("object"))
     assert "secret" not in found.text() and "nowhere" not in found.text()

@@ -22,7 +22,7 @@ from penstock.checkpoint import checkpoint_folder
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.hadoop_folder import Away, Hadoop
 from penstock.checkpoint.lease import Lease
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log import CheckpointLog
 from penstock.errors import PenstockError
 from penstock.query.query import Query
 from penstock.run import positions
@@ -86,12 +86,12 @@ def test_a_batch_with_state_runs_again(spark: SparkSession, folder: Hadoop, tmp_
         run()
     # As if the driver had died before its commit: the batch's files of state are there already.
     for _ in range(2):
-        folder.remove(f"commits/{Log(folder).committed[-1]}")
+        folder.remove(f"commits/{CheckpointLog(folder).committed[-1]}")
         run()
     add(tmp_path, 3, 4)
     run()
     assert written(tmp_path) == [1, 2, 3, 4]
-    assert len(Log(folder).committed) == len(Log(folder).planned) == 3
+    assert len(CheckpointLog(folder).committed) == len(CheckpointLog(folder).planned) == 3
     assert spark.conf.get(MANAGER) == FILE_MANAGER
     said = r"the checkpoint belongs to another query.*`penstock checkpoints adopt \S+ --checkpoints hdfs://"
     with pytest.raises(PenstockError, match=said):
@@ -150,7 +150,7 @@ def test_a_path_is_a_folder_of_this_machine_whatever_is_the_default(
         query.start(checkpoint=str(tmp_path / "kept"), trigger="once").awaitTermination()
     finally:
         hadoop.set("fs.defaultFS", before)
-    assert Log(Local(tmp_path / "kept")).committed == [0] and (tmp_path / "kept/penstock.json").exists()
+    assert CheckpointLog(Local(tmp_path / "kept")).committed == [0] and (tmp_path / "kept/penstock.json").exists()
 
 
 def test_what_spark_cannot_use_is_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from checkpoints import write_batches
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, Source, keep
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, SourceIdentity, keep
+from penstock.checkpoint.log import CheckpointLog
 from penstock.cli.main import main
 from penstock.cli.output import in_largest_units
 from penstock.errors import PenstockError
@@ -23,9 +23,9 @@ TIME = "2026-11-20T10:00:00Z"
 MICROS = 1_795_168_800_000_000
 CDC: dict[str, object] = {"generation": 7, "time": MICROS, "planned": MICROS + 5, "log": "an-id", "ttl": 60}
 KAFKA: dict[str, object] = {"clicks": {"0": 12, "1": 7}, "id:a1": {}}
-ORDERS = Source("cdc", {"table": "shop.orders", "rows": "changes"}, "scylla-cdc")
-CLICKS = Source("kafka", {"topic": "clicks"}, "penstock-kafka-topic")
-SPARKS = Source("kafka", {"topic": "clicks"}, "kafka")
+ORDERS = SourceIdentity("cdc", {"table": "shop.orders", "rows": "changes"}, "scylla-cdc")
+CLICKS = SourceIdentity("kafka", {"topic": "clicks"}, "penstock-kafka-topic")
+SPARKS = SourceIdentity("kafka", {"topic": "clicks"}, "kafka")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def made(folder: Path, offsets: list[dict[str, object]], *sources: Source, committed: int = 1) -> None:
+def made(folder: Path, offsets: list[dict[str, object]], *sources: SourceIdentity, committed: int = 1) -> None:
     """Two batches, the last one with these offsets."""
     write_batches(folder, [[json.dumps(one) for one in offsets]] * 2, committed=committed)
     if sources:
@@ -50,7 +50,7 @@ def run(root: Path, *words: str) -> int:
 
 
 def offsets(folder: Path) -> list[object]:
-    log = Log(Local(folder))
+    log = CheckpointLog(Local(folder))
     log.check()
     assert log.committed[-1] == log.last
     return [json.loads(line) for line in log.batch(log.last).offsets]
@@ -126,7 +126,7 @@ def test_a_position_is_set_by_a_batch_that_is_done(
 def test_a_batch_in_flight_is_given_up_when_a_position_is_set(root: Path) -> None:
     (root / "orders" / "commits" / "1").unlink()
     assert run(root, "set", "orders", "--to", TIME) == 0
-    assert Log(Local(root / "orders")).committed == [0, 2]
+    assert CheckpointLog(Local(root / "orders")).committed == [0, 2]
 
 
 def test_state_is_kept_only_if_asked_for(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,14 +214,14 @@ def test_bad_input_is_told(root: Path, words: tuple[str, ...], said: str, capsys
     [
         (KAFKA, (SPARKS,), "Spark's own Kafka reader has no times"),
         ({"clicks": {"0": 1}}, (), "does not say yet which reader reads the topic"),
-        ({"logOffset": 3}, (Source("text", {"path": "/in"}, "text"),), "the source text path /in has no times"),
+        ({"logOffset": 3}, (SourceIdentity("text", {"path": "/in"}, "text"),), "the source text path /in has no times"),
         ({"logOffset": 3}, (), "the source of an older build has no times"),
     ],
 )
 def test_a_source_that_cannot_be_set_is_told(
     tmp_path: Path,
     offset: dict[str, object],
-    sources: tuple[Source, ...],
+    sources: tuple[SourceIdentity, ...],
     said: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

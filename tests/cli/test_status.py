@@ -18,13 +18,13 @@ from checkpoints import write_batches
 from recorded_progress import Fed, recorded
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import CheckpointIdentity, SinkTarget, Source, keep
+from penstock.checkpoint.identity import CheckpointIdentity, SinkTarget, SourceIdentity, keep
 from penstock.local.services import Services
 from penstock.metrics import delays
 from penstock.metrics.delays import BOUNDS, SinkCounts
 from penstock.run.checkpoint import lock
 from penstock.watch import run_files
-from penstock.watch.metrics_server import Answer, Page, Place, as_json, served
+from penstock.watch.metrics_server import ListenAddress, MetricsAnswer, Page, as_json, served
 from penstock.watch.run_files import RunFile, written
 from penstock.wire import BlockingProducer
 
@@ -36,7 +36,7 @@ NO_SERVICES = ["cassandra  stopped", "kafka      stopped"]
 def running(page: Page, name: str = "shop", kind: str = "run", *, other: bool = False) -> Iterator[None]:
     """A command of this process, or of the process above it, whose status is this page."""
     with ExitStack() as stack:
-        url = stack.enter_context(served(Place("127.0.0.1", 0), {"/status": page}))
+        url = stack.enter_context(served(ListenAddress("127.0.0.1", 0), {"/status": page}))
         file = RunFile(kind, name, url, f"penstock run {name}.py:{name}")
         if other:
             parent = psutil.Process(os.getppid())
@@ -179,7 +179,7 @@ def test_all_of_it_as_json(tmp_path: Path, penstock: Command, fed: Fed) -> None:
     assert all(one["reachable"] and "history" not in query for one in told["runs"] for query in one["queries"])
 
 
-def broken() -> Answer:
+def broken() -> MetricsAnswer:
     raise RuntimeError("broken")
 
 
@@ -187,8 +187,8 @@ def broken() -> Answer:
     ("page", "said"),
     [
         (broken, "HTTP 500"),
-        (lambda: Answer(b"<html>"), "Expecting value"),
-        (lambda: Answer(b"[" * 100_000), "recursion"),
+        (lambda: MetricsAnswer(b"<html>"), "Expecting value"),
+        (lambda: MetricsAnswer(b"[" * 100_000), "recursion"),
         (lambda: as_json({"kind": "run"}), "not a status"),
         (lambda: as_json([]), "not a status"),
     ],
@@ -231,7 +231,7 @@ def test_services_that_were_never_started_do_not_count_beside_a_pipeline(
 def stopped(root: Path, topic: str, at: dict[str, int]) -> None:
     """The checkpoint of a pipeline that has read a topic until `at`."""
     write_batches(root / "orders", [json.dumps({topic: at})] * 2, committed=1)
-    source = Source("kafka", {"topic": topic}, "penstock-kafka-topic")
+    source = SourceIdentity("kafka", {"topic": topic}, "penstock-kafka-topic")
     keep(Local(root / "orders"), CheckpointIdentity((source,), (SinkTarget("kafka", "topic out"),)))
 
 

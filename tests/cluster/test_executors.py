@@ -17,7 +17,7 @@ from waiting import patience
 import penstock
 from penstock.errors import PenstockError
 from penstock.run import executors
-from penstock.run.executors import Found, require_executors
+from penstock.run.executors import ExecutorFacts, require_executors
 
 FILE = """
 import os
@@ -76,12 +76,18 @@ def session(master: str) -> Any:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ([Found("b", penstock.__version__, False)], r"b does not see the checkpoint .*shop.*all machines share"),
-        ([Found("b", penstock.__version__, True), Found("c", "0.0.1", True)], r"c has penstock 0.0.1, and the driver"),
+        (
+            [ExecutorFacts("b", penstock.__version__, False)],
+            r"b does not see the checkpoint .*shop.*all machines share",
+        ),
+        (
+            [ExecutorFacts("b", penstock.__version__, True), ExecutorFacts("c", "0.0.1", True)],
+            r"c has penstock 0.0.1, and the driver",
+        ),
     ],
 )
 def test_what_executors_lack_is_told(
-    found: Sequence[Found], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: Sequence[ExecutorFacts], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "_ask", lambda session, mark, where: found)
     with pytest.raises(PenstockError, match=said):

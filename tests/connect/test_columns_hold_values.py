@@ -27,7 +27,7 @@ from penstock.connect.records.semantic_types import MicroTime, MicroTimestamp, N
 from penstock.connect.sinks.cql.values import cell
 from penstock.connect.sinks.destination import BadRecord, Unfit
 from penstock.connect.sinks.files.formats import ParquetRows, columns_of
-from penstock.connect.sinks.jdbc.transaction import Refused, Transaction
+from penstock.connect.sinks.jdbc.transaction import RefusedStatement, Transaction
 from penstock.connect.sinks.jdbc.values import text_of
 from penstock.database.cql_types import parse_type
 from penstock.postgres.postgres_columns import COLUMNS, TargetColumn
@@ -270,7 +270,7 @@ def stored(postgres: str) -> Iterator[Store]:
             shown = "c::numeric" if kind == "money" else "c"
             insert = f"INSERT INTO {name} VALUES ({literal(text or '')}) RETURNING {shown}::text"
             return str(transaction.rows(insert)[0][0])
-        except Refused:
+        except RefusedStatement:
             return None
         finally:
             transaction.run("ROLLBACK TO SAVEPOINT stored")

@@ -20,7 +20,7 @@ from waiting import PATIENCE, until
 from worker_group import DEFAULTS, member_of, new_group
 
 from penstock.cdc.generations import vnode_of
-from penstock.connect.group.connect_offsets import Stop, Vnode, VnodeOffsets, sent_before, stop_of
+from penstock.connect.group.connect_offsets import StoppedAt, Vnode, VnodeOffsets, sent_before, stop_of
 from penstock.connect.providers import Provided
 from penstock.local.services import Services
 
@@ -41,14 +41,20 @@ def times(**of: Mapping[int, int]) -> dict[Vnode, int]:
 @pytest.mark.parametrize(
     ("found", "vnodes", "stop"),
     [
-        pytest.param(times(a={0: 30, 1: 20, 2: 40}), {0, 1, 2}, Stop(20, 20, 3, 0), id="the slowest vnode"),
-        pytest.param(times(a={0: 30, 1: 20}, b={0: 50, 1: 60}), {0, 1}, Stop(50, 50, 2, 0), id="the newest generation"),
-        pytest.param(times(a={0: 30, 1: 20}, b={1: 60}), {0, 1, 2}, Stop(B * 1000, 60, 3, 2), id="vnodes not begun"),
-        pytest.param(times(a={0: 30}), None, Stop(30, 30, 1, 0), id="an unknown generation"),
+        pytest.param(times(a={0: 30, 1: 20, 2: 40}), {0, 1, 2}, StoppedAt(20, 20, 3, 0), id="the slowest vnode"),
+        pytest.param(
+            times(a={0: 30, 1: 20}, b={0: 50, 1: 60}), {0, 1}, StoppedAt(50, 50, 2, 0), id="the newest generation"
+        ),
+        pytest.param(
+            times(a={0: 30, 1: 20}, b={1: 60}), {0, 1, 2}, StoppedAt(B * 1000, 60, 3, 2), id="vnodes not begun"
+        ),
+        pytest.param(times(a={0: 30}), None, StoppedAt(30, 30, 1, 0), id="an unknown generation"),
         pytest.param({}, {0}, None, id="no record"),
     ],
 )
-def test_where_the_connector_has_stopped(found: dict[Vnode, int], vnodes: set[int] | None, stop: Stop | None) -> None:
+def test_where_the_connector_has_stopped(
+    found: dict[Vnode, int], vnodes: set[int] | None, stop: StoppedAt | None
+) -> None:
     assert stop_of(found, lambda generation: vnodes) == stop
 
 

@@ -16,7 +16,7 @@ from waiting import patience, until
 
 from penstock.connect import running_task
 from penstock.connect.connector import Connector
-from penstock.connect.connector_store import PAUSED, STARTED, Kept
+from penstock.connect.connector_store import PAUSED, STARTED, StoredConnector
 from penstock.connect.running_task import RUNNING, RunningTask
 from penstock.connect.task import Setup, Task
 from penstock.connect.world import World
@@ -48,13 +48,15 @@ def test_each_table_of_a_connector_is_a_job_with_its_topic(
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     }
     with sending(at.url) as observer:
-        connector = Connector("c", Kept(config, STARTED), World(spark, services.kafka, tmp_path, observer=observer))
+        connector = Connector(
+            "c", StoredConnector(config, STARTED), World(spark, services.kafka, tmp_path, observer=observer)
+        )
         connector.start()
         try:
             until(lambda: [one.state for one in connector.tasks] == [RUNNING] * 2 or connector.trace, "running tasks")
             assert connector.trace == ""
-            connector.change(Kept(config, PAUSED))
-            connector.change(Kept(config, STARTED))
+            connector.change(StoredConnector(config, PAUSED))
+            connector.change(StoredConnector(config, STARTED))
             until(lambda: at.types().count("START") == 4, "the second start")
         finally:
             connector.remove()

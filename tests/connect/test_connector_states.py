@@ -12,7 +12,7 @@ from connect_memory import RIGHT, Memory, memory_worker
 from waiting import PATIENCE, until
 
 from penstock.connect import connector as connectors, connector_tasks, database, topics
-from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, Kept
+from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, StoredConnector
 from penstock.connect.running_task import ENDED, FAILED, RUNNING, UNASSIGNED, key_of
 from penstock.connect.sinks.cql import checks as sink_checks
 from penstock.connect.task import Task
@@ -139,7 +139,7 @@ def test_a_paused_connector_keeps_its_tasks_and_a_stopped_one_does_not(worker: C
 def test_stored_connectors_start_with_the_worker_unless_they_are_paused_or_stopped(
     tmp_path: Path, started: list[IdleTask]
 ) -> None:
-    stored = {state: Kept(RIGHT | {"name": state}, state) for state in (STARTED, PAUSED, STOPPED)}
+    stored = {state: StoredConnector(RIGHT | {"name": state}, state) for state in (STARTED, PAUSED, STOPPED)}
     worker = memory_worker(tmp_path, Memory(stored))
     worker.start()
     worker.get(STARTED)._starter.join()  # type: ignore[union-attr]
@@ -155,7 +155,7 @@ def test_stored_connectors_start_with_the_worker_unless_they_are_paused_or_stopp
 
 
 def test_a_stored_connector_with_errors_fails_alone(tmp_path: Path, started: list[IdleTask]) -> None:
-    stored = {"bad": Kept({"topic.prefix": "p q"}), "c": Kept(RIGHT | {"name": "c"})}
+    stored = {"bad": StoredConnector({"topic.prefix": "p q"}), "c": StoredConnector(RIGHT | {"name": "c"})}
     worker = memory_worker(tmp_path, Memory(stored))
     worker.start()
     settled(worker)

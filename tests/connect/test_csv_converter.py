@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from keyspaces import new_keyspace
 from postgres_server import execute, query
 
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.properties import CLASS as SOURCE
 from penstock.connect.providers import Provided
 from penstock.connect.record_transforms.sink_transforms import chain
@@ -36,7 +36,7 @@ from penstock.local.services import Services
 BASE = file_sink(value_converter=CLASS)
 
 
-def configured(more: dict[str, str]) -> Checked:
+def configured(more: dict[str, str]) -> CheckedConfig:
     return check(BASE | more, Provided(), ask=False)
 
 

@@ -14,7 +14,7 @@ from secure_kafka import certificate
 from waiting import PATIENCE
 
 from penstock.connect import plugins
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.definition import INERT
 from penstock.connect.keystores import as_pem
 from penstock.connect.providers import Provided
@@ -44,7 +44,7 @@ FACTORY = f"{DRIVER}advanced.ssl-engine-factory."
 ADMIN = {"auth.username": "admin", "auth.password": "hush"}
 
 
-def checked(more: dict[str, str]) -> Checked:
+def checked(more: dict[str, str]) -> CheckedConfig:
     return check(BASE | more, Provided(), ask=False)
 
 

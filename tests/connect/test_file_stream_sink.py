@@ -19,7 +19,7 @@ from kafka_topics import new_topic
 from waiting import until
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.java.text import line_of
 from penstock.connect.providers import Provided
 from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
@@ -130,7 +130,7 @@ def test_a_missing_folder_is_waited_for_and_a_folder_in_its_place_is_not(tmp_pat
     assert not raised.value.retriable
 
 
-def checked(more: dict[str, str]) -> Checked:
+def checked(more: dict[str, str]) -> CheckedConfig:
     return check(BASE | more, Provided())
 
 

@@ -23,7 +23,7 @@ from s3_server import BUCKET, s3_server
 from waiting import until
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.definition import INERT
 from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.providers import Provided
@@ -33,7 +33,7 @@ from penstock.connect.sinks.destination import Bad, BadRecord, Chunks
 from penstock.connect.sinks.files import properties as files_properties
 from penstock.connect.sinks.files.destination import FilesDestination
 from penstock.connect.sinks.files.folders import ByFields, ByTime, OfField, by_partition, of_kafka, path_problem
-from penstock.connect.sinks.files.formats import JsonLines, ParquetRows, PlainBytes
+from penstock.connect.sinks.files.formats import ByteLines, JsonLines, ParquetRows
 from penstock.connect.sinks.files.properties import CLASS, CLASS_NAMES, FilesSettings, settings
 from penstock.connect.sinks.files.store import FolderStore, S3Store
 from penstock.connect.sinks.properties import of_connect
@@ -57,7 +57,7 @@ NOON = 1_709_208_000_123
 """2024-02-29T12:00:00.123Z."""
 
 
-def checked(more: Mapping[str, str]) -> Checked:
+def checked(more: Mapping[str, str]) -> CheckedConfig:
     return check({**BASE, **more}, Provided(), ask=False)
 
 
@@ -312,7 +312,7 @@ def test_json_is_that_of_the_converter_without_schemas() -> None:
 
 
 def test_bytes_are_lines() -> None:
-    lines = PlainBytes()
+    lines = ByteLines()
     lines.add(Part({"type": "bytes"}, b"a\xff"))
     with pytest.raises(BadRecord, match="set ByteArrayConverter"):
         lines.add(Part(None, "text"))

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from waiting import until
 
-from penstock.connect.connector_store import Kept
+from penstock.connect.connector_store import StoredConnector
 from penstock.connect.group.compacted_topic import Seen
 from penstock.connect.group.division import Share, TaskId
-from penstock.connect.group.group_configs import Divided
+from penstock.connect.group.group_configs import DividedConnector
 from penstock.connect.group.group_work import Running, SharedWork
 from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import Told
@@ -60,7 +60,7 @@ class Owner:
 
     state, trace, waits_for = RUNNING, "", ""
 
-    def __init__(self, known: Divided, *, anew: bool) -> None:
+    def __init__(self, known: DividedConnector, *, anew: bool) -> None:
         self.known, self.anew, self.is_over = known, anew, False
         self.has_divided = not anew
 
@@ -102,7 +102,7 @@ class Worker(SharedWork):
     """Runs `Task`s."""
 
     def __init__(self, folder: Path) -> None:
-        self.known = {name: Divided(Kept({}), 0, 1, ((f"ks.{name}",),)) for name in TASKS}
+        self.known = {name: DividedConnector(StoredConnector({}), 0, 1, ((f"ks.{name}",),)) for name in TASKS}
         configs = SimpleNamespace(known=lambda: dict(self.known), tasks=lambda: list(TASKS.values()), offset=1)
         world = SimpleNamespace(meters=SimpleNamespace(forget=lambda key: None))
         self.shown, self.folder, self.tasks = States(), folder, dict[str, Task]()
@@ -115,12 +115,12 @@ class Worker(SharedWork):
     def topic(self) -> Topic:
         return cast(Topic, self.positions._topic)
 
-    def _owner(self, name: str, of: Divided) -> Any:
+    def _owner(self, name: str, of: DividedConnector) -> Any:
         self.owners.append(Owner(of, anew=name in self._anew))
         self._anew.discard(name)
         return self.owners[-1]
 
-    def _begin(self, id: TaskId, of: Divided) -> Running:
+    def _begin(self, id: TaskId, of: DividedConnector) -> Running:
         self.tasks[id.connector] = task = Task()
         return Running(id, of.shares[0], self.folder / id.connector, cast(Any, task))
 
@@ -161,7 +161,7 @@ def test_tasks_stop_while_others_wait_for_their_positions(worker: Worker) -> Non
 
     worker.topic.wait = wait
     # It is started again, and its positions are read before.
-    worker.known["a"] = Divided(Kept({}), 0, 1, ((),))
+    worker.known["a"] = DividedConnector(StoredConnector({}), 0, 1, ((),))
     worker.tasks["a"].asked.append(False)
     worker.running[TASKS["a"]].stopping = True
     waits.result()
@@ -185,6 +185,6 @@ def test_a_connector_whose_division_does_not_count_any_more_is_divided_again(wor
     (owner,) = worker.owners
     assert not owner.anew
     # As with a record of a division that has more than tasks.max tasks.
-    worker.known["a"] = Divided(Kept({}), 0)
+    worker.known["a"] = DividedConnector(StoredConnector({}), 0)
     until(lambda: len(worker.owners) == 2, "another division")
     assert owner.is_over and worker.owners[1].anew and TASKS["a"] not in worker.running

@@ -31,7 +31,7 @@ from penstock.connect.records.semantic_types import (
 )
 from penstock.connect.sinks.destination import Bad, Unfit
 from penstock.connect.sinks.jdbc.properties import CLASS, JdbcSettings, settings
-from penstock.connect.sinks.jdbc.transaction import Refused, Transaction
+from penstock.connect.sinks.jdbc.transaction import RefusedStatement, Transaction
 from penstock.connect.sinks.jdbc.values import text_of
 from penstock.connect.sinks.jdbc.writer import RowWriter
 from penstock.errors import PenstockError
@@ -467,7 +467,7 @@ def shown(postgres: str) -> Iterator[Callable[[str, Any], str | None]]:
         transaction.run("SAVEPOINT shown")
         try:
             return str(transaction.rows(f"SELECT {text}::{kind}::text")[0][0])
-        except Refused:
+        except RefusedStatement:
             return None
         finally:
             for statement in ("ROLLBACK TO SAVEPOINT shown", "RELEASE SAVEPOINT shown"):

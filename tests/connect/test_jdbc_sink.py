@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.connect import plugins
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.definition import INERT
 from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.providers import Provided
@@ -32,7 +32,7 @@ BASE = {
 BY_KEY = {"pk.mode": "record_key"}
 
 
-def checked(more: dict[str, str]) -> Checked:
+def checked(more: dict[str, str]) -> CheckedConfig:
     return check(BASE | more, Provided(), ask=False)
 
 

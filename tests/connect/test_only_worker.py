@@ -20,7 +20,7 @@ from penstock.connect.world import World
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.wire.errors import GroupAuthorizationFailed
-from penstock.wire.group_member import GroupMember
+from penstock.wire.group_member import Membership
 
 
 def test_a_second_worker_of_a_topic_does_not_start(services: Services, tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_a_worker_that_others_took_for_dead_ends_the_one_that_came_after_it(serv
 def test_a_group_that_this_user_may_not_join_is_a_warning(
     services: Services, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refused(member: GroupMember) -> None:
+    async def refused(member: Membership) -> None:
         raise GroupAuthorizationFailed("group x")
 
-    monkeypatch.setattr(GroupMember, "run", refused)
+    monkeypatch.setattr(Membership, "run", refused)
     with OnlyWorker(services.kafka, "t", "a:1", {}) as only:
         only.begin()
     (message,) = caplog.messages

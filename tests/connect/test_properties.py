@@ -14,7 +14,7 @@ from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry, Subjects
 from penstock.codec.text_formats import Json, JsonSchema, Text
 from penstock.connect import database, task
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.definition import REQUIRED, Property, Type, as_text, at_least, full_name, read_all
 from penstock.connect.properties import properties
 from penstock.connect.providers import Provided
@@ -26,7 +26,7 @@ PROVIDED = Provided({}, {"key.converter": JSON, "value.converter": JSON})
 AVRO = "io.confluent.connect.avro.AvroConverter"
 
 
-def checked(**changes: str | None) -> Checked:
+def checked(**changes: str | None) -> CheckedConfig:
     """The result of checking a right configuration with these changes; `_` stands for a dot, `__` for `_`."""
     named = {re.sub("(?<!_)_(?!_)", ".", key).replace("__", "_"): text for key, text in changes.items()}
     whole = {**RIGHT, "name": "c", **named}

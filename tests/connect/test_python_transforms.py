@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from smt_chains import EXTRACT, TOMBSTONE, Sent, config_of, sent
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.providers import Provided, Provider
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import JsonBytes, RawRecord, TextBytes
@@ -73,7 +73,7 @@ def module(tmp_path: Path) -> Write:
     return write
 
 
-def configured(kind: str, folder: Path | str = "", **options: str) -> Checked:
+def configured(kind: str, folder: Path | str = "", **options: str) -> CheckedConfig:
     config = file_sink(value_converter="JsonConverter", transforms="own", transforms_own_type=kind)
     config |= {f"transforms.own.{name}": text for name, text in options.items()}
     return check(config, Provided({"env": Provider("env")}, {}, str(folder)), ask=False)

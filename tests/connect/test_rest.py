@@ -17,7 +17,7 @@ from penstock import __version__
 from penstock.connect import database
 from penstock.connect.api import application
 from penstock.connect.connector import Connector
-from penstock.connect.connector_store import STOPPED, Kept
+from penstock.connect.connector_store import STOPPED, StoredConnector
 from penstock.connect.properties import CLASS, CLASSES
 from penstock.connect.routes import RestRequest, as_config
 from penstock.connect.worker import ConnectWorker
@@ -134,7 +134,7 @@ def test_a_name_that_no_path_reaches_is_refused(client: TestClient, store: Memor
 def test_a_connector_of_an_earlier_version_with_a_slash_is_reached_and_deleted(
     client: TestClient, worker: ConnectWorker
 ) -> None:
-    worker._connectors["a/b"] = Connector("a/b", Kept(RIGHT | {"name": "a/b"}, STOPPED), worker.world)
+    worker._connectors["a/b"] = Connector("a/b", StoredConnector(RIGHT | {"name": "a/b"}, STOPPED), worker.world)
     assert client.get("/connectors/a%2Fb/status").json()["name"] == "a/b"
     assert client.delete("/connectors/a%2fb").status_code == 204
     assert client.get("/connectors").json() == []
@@ -161,7 +161,7 @@ def test_connectors_are_listed_by_name_and_expanded_on_request(client: TestClien
 
 
 def test_a_configuration_that_no_request_can_write_does_not_hide_the_others(tmp_path: Path) -> None:
-    stored = {name: Kept({**RIGHT, "name": name}, STOPPED) for name in "abc"}
+    stored = {name: StoredConnector({**RIGHT, "name": name}, STOPPED) for name in "abc"}
     stored["b"].config["description"] = "x" * 19_000_000
     made = memory_worker(tmp_path, Memory(stored))
     made.start()

@@ -20,7 +20,7 @@ from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
 from penstock.query.query import Query
 from penstock.run.life_signs import Observer
-from penstock.run.supervise import Stop
+from penstock.run.supervise import StopRequests
 from penstock.watch.meters import Meters, PipelineMeter
 from penstock.watch.query_meter import QueryMeter
 
@@ -44,7 +44,7 @@ class Scripted:
     """In place of a run of Spark's queries: ends when it is asked to, or with the error that the test gives."""
 
     def __init__(
-        self, task: Task, spark: Any, checkpoints: Path, stop: Stop, observer: RunningTask, tries: float
+        self, task: Task, spark: Any, checkpoints: Path, stop: StopRequests, observer: RunningTask, tries: float
     ) -> None:
         self._stop, self.error = stop, None
 

@@ -17,7 +17,7 @@ from penstock.connect.api import application
 from penstock.connect.checks import check
 from penstock.connect.connector_store import STARTED, STOPPED
 from penstock.connect.plugin_routes import validation
-from penstock.connect.plugins import PLUGINS, Plugin
+from penstock.connect.plugins import PLUGINS, ConnectorPlugin
 from penstock.connect.providers import LARGEST, Provided, Provider
 from penstock.connect.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
 from penstock.connect.worker import ConnectWorker
@@ -192,7 +192,7 @@ def test_references_are_never_resolved_in_answers(client: TestClient, folder: Pa
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name.rpartition(".")[2])
-def test_no_property_of_a_plugin_shows_what_a_reference_gives(plugin: Plugin, folder: Path) -> None:
+def test_no_property_of_a_plugin_shows_what_a_reference_gives(plugin: ConnectorPlugin, folder: Path) -> None:
     """Neither as its value nor in an error, also where only a part of the value is a reference."""
     reference = f"${{dir:{folder}:tok}}"
     provided = Provided({"dir": Provider("dir")}, {})

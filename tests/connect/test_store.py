@@ -18,7 +18,7 @@ from waiting import PATIENCE
 
 from penstock.connect import heartbeat
 from penstock.connect.checks import check
-from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, Kept
+from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, StoredConnector
 from penstock.connect.heartbeat import Heartbeats, beat
 from penstock.connect.providers import Provided
 from penstock.connect.task import Setup
@@ -51,13 +51,13 @@ def test_another_worker_reads_what_one_has_stored(services: Services, store: Con
     other = ConnectorStore(services.kafka, topic, {})
     try:
         assert other.load() == {
-            "a": Kept(configs["a"], PAUSED),
-            "b": Kept({"k": "2"}, STOPPED),
-            "name with/slash": Kept({}, STARTED),
+            "a": StoredConnector(configs["a"], PAUSED),
+            "b": StoredConnector({"k": "2"}, STOPPED),
+            "name with/slash": StoredConnector({}, STARTED),
         }
         # A connector that is created again after it was deleted has no old state.
         other.put("gone", {"k": "new"})
-        assert store.load()["gone"] == Kept({"k": "new"}, STARTED)
+        assert store.load()["gone"] == StoredConnector({"k": "new"}, STARTED)
     finally:
         other.close()
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -84,7 +84,7 @@ def test_records_that_connect_itself_writes_are_read_and_ignored(
     for key, value in records.items():
         producer.produce(topic, json.dumps(value), key)
     assert producer.flush(30) == 0
-    assert store.load() == {"c": Kept({"topic.prefix": "p"}, PAUSED)}
+    assert store.load() == {"c": StoredConnector({"topic.prefix": "p"}, PAUSED)}
 
 
 def test_a_topic_whose_records_have_no_order_is_refused(services: Services, store: ConnectorStore, topic: str) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession, functions as F, types as st
 from smt_chains import EXTRACT, KAFKA, TOMBSTONE, Sent, config_of, sent
 
 from penstock.codec.connect_schema import spark_type
-from penstock.codec.typed_records import RecordPart, Records
+from penstock.codec.typed_records import RecordPart, TypedRecords
 from penstock.connect.transforms.transform_chain import chain
 from penstock.errors import PenstockError
 
@@ -50,7 +50,7 @@ def cast(spark: SparkSession, given: dict[str, list[Any]]) -> dict[str, list[lis
     frame = spark.createDataFrame(rows, st.StructType([st.StructField("value", spark_type(schema))]))
     spec = ",".join(f"{name}:{name.rpartition('_')[2]}" for name in columns)
     (transform,) = chain(config_of(kafka("Cast$Value", spec=spec)))
-    changed = transform(Records(frame, "t", None, (RecordPart(F.col("value"), schema),)))
+    changed = transform(TypedRecords(frame, "t", None, (RecordPart(F.col("value"), schema),)))
     (made,) = changed.values
     types = {"float32": "float", "float64": "double"}
     assert {field["field"]: field["type"] for field in made.schema["fields"]} == {

@@ -11,7 +11,7 @@ import pytest
 from penstock.codec.text_formats import Json
 from penstock.connect import worker_settings
 from penstock.connect.checks import check
-from penstock.connect.connector_store import Kept, connectors
+from penstock.connect.connector_store import StoredConnector, connectors
 from penstock.connect.group.group_settings import GroupSettings, TopicSettings
 from penstock.connect.offsets import KeptInFolder, folder_of
 from penstock.connect.properties import CLASS
@@ -222,7 +222,7 @@ def test_states_count_wherever_they_stand_in_the_topic() -> None:
         ]
     )
     states = {"early": "STOPPED", "late": "PAUSED", "again": "STARTED"}
-    assert found == {name: Kept({"a": "1"}, state) for name, state in states.items()}
+    assert found == {name: StoredConnector({"a": "1"}, state) for name, state in states.items()}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,9 @@ def test_a_record_that_is_no_configuration_stops_no_other_connector(
     value: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = record("connector-good", {"properties": {"a": "1"}})
-    assert connectors([("connector-bad", value), good, ("target-state-good", value)]) == {"good": Kept({"a": "1"})}
+    assert connectors([("connector-bad", value), good, ("target-state-good", value)]) == {
+        "good": StoredConnector({"a": "1"})
+    }
     assert "ignored the record 'connector-bad' of the configurations" in caplog.text
 
 

@@ -15,7 +15,7 @@ from penstock.cql.cql_writer import DELETE, MAX_TTL, TABLE, TIMESTAMP, TTL, CqlW
 from penstock.cql.row_cache import MEASURED, Measures
 from penstock.database.access import Access
 from penstock.database.cql_types import Column, CqlTable, CqlType
-from penstock.database.requests import Request, RequestLimits
+from penstock.database.requests import CqlRequest, RequestLimits
 from penstock.errors import PenstockError
 
 TEXT, INT = CqlType("text"), CqlType("int")
@@ -35,7 +35,7 @@ def collecting(patch: pytest.MonkeyPatch) -> list[Statement]:
     """The statements that are sent from now on, instead of sending them."""
     found: list[Statement] = []
 
-    def collect(access: Access, keyspace: str, rows: Any, limits: RequestLimits) -> list[Request]:
+    def collect(access: Access, keyspace: str, rows: Any, limits: RequestLimits) -> list[CqlRequest]:
         assert keyspace == "ks"
         found.extend((text, list(values)) for _, statements in rows for text, values in statements)
         return []

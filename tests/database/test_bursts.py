@@ -23,9 +23,9 @@ from waiting import patience
 
 from penstock.database import bursts
 from penstock.database.access import Access
-from penstock.database.bursts import Batch, Bursts
+from penstock.database.bursts import Bursts, PreparedBatch
 from penstock.database.cql_connection import close, connection
-from penstock.database.requests import RefusedValue, Request, RequestLimits, send_all
+from penstock.database.requests import CqlRequest, RefusedValue, RequestLimits, send_all
 from penstock.database.retrying import DatabaseUnavailable
 from penstock.local.services import Services
 
@@ -48,7 +48,7 @@ def link(version: int) -> Any:
 @given(st.sampled_from([3, 4, 5]), STATEMENTS)
 def test_an_envelope_is_the_one_that_the_driver_makes(version: int, statements: list[tuple[bytes, list[Any]]]) -> None:
     prepared = [(SimpleNamespace(query_id=id), values) for id, values in statements]
-    made = bursts._Batch(bursts._body(link(version), Batch(0, b"", prepared)))
+    made = bursts._Batch(bursts._body(link(version), PreparedBatch(0, b"", prepared)))
     open_ = SimpleNamespace(protocol_version=version, compressor=None, allow_beta_protocol_version=False)
     message = BatchMessage(BatchType.UNLOGGED, [(True, *one) for one in statements], LEVEL, None, NOW)
     expected = _ProtocolHandler.encode_message(message, STREAM, version, None, False)
@@ -79,14 +79,16 @@ def table(cql: Any, keyspace: str) -> str:
     return name
 
 
-def writes(table: str, many: int, size: int = 8) -> list[Request]:
+def writes(table: str, many: int, size: int = 8) -> list[CqlRequest]:
     """Requests of three rows, and one of the last row."""
     text = f"INSERT INTO {table} (id, v) VALUES (?, ?)"
     rows = [(text, [struct.pack(">i", id), bytes(size)]) for id in range(many)]
-    return [Request(tuple(rows[first : first + 3]), rows[first][1][0]) for first in (*range(0, many - 1, 3), many - 1)]
+    return [
+        CqlRequest(tuple(rows[first : first + 3]), rows[first][1][0]) for first in (*range(0, many - 1, 3), many - 1)
+    ]
 
 
-def send(access: Access, table: str, requests: Sequence[Request], **limits: Any) -> int:
+def send(access: Access, table: str, requests: Sequence[CqlRequest], **limits: Any) -> int:
     """Send them; returns how many were sent again."""
     again: list[int] = []
     keyspace = table.split(".")[0]
@@ -197,7 +199,7 @@ def test_waiting_ends_with_the_last_answer_or_with_the_time(proxy: ShardedProxy,
     sent = Bursts(0.3, outcomes.__setitem__)
     pool = bursts.pools(made)[next(iter(bursts.pools(made)))]
     proxy.faults = [SILENCE]
-    assert sent.send(made, pool, [Batch(number, b"", [statement]) for number in range(5)]) == []
+    assert sent.send(made, pool, [PreparedBatch(number, b"", [statement]) for number in range(5)]) == []
     waiting = threading.Thread(target=sent.wait, args=(0,))
     waiting.start()
     waiting.join(patience(20))
@@ -206,4 +208,4 @@ def test_waiting_ends_with_the_last_answer_or_with_the_time(proxy: ShardedProxy,
     assert "no answer within 0.3 seconds" in str(outcomes[0])
     # A pool that is shut down takes none.
     pool.shutdown()
-    assert sent.send(made, pool, [Batch(9, b"", [statement])]) == [9] and 9 not in outcomes
+    assert sent.send(made, pool, [PreparedBatch(9, b"", [statement])]) == [9] and 9 not in outcomes

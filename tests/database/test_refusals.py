@@ -12,7 +12,7 @@ from keyspaces import new_keyspace
 
 from penstock.database.access import Access
 from penstock.database.cql_connection import close
-from penstock.database.requests import Request, RequestLimits, send_all
+from penstock.database.requests import CqlRequest, RequestLimits, send_all
 from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import describe
 from penstock.errors import PenstockError, SchemaChanged
@@ -40,7 +40,7 @@ def test_requests_for_no_one_table_tell_a_value_from_a_change(access: Access, cq
     text = f"SELECT k, v FROM {keyspace}.several WHERE k = ?"
 
     def look(key: bytes) -> None:
-        send_all(access, keyspace, [Request(((text, [key]),), key)], LIMITS, what="looking", where="several")
+        send_all(access, keyspace, [CqlRequest(((text, [key]),), key)], LIMITS, what="looking", where="several")
 
     look(b"a")
     with pytest.raises(PenstockError, match=REFUSED) as told:

@@ -29,8 +29,8 @@ from penstock.database.access import Access
 from penstock.database.requests import (
     BYTES_TOGETHER,
     WRITES_TOGETHER,
+    CqlRequest,
     Expiry,
-    Request,
     RequestLimits,
     Statement,
     send_all,
@@ -93,11 +93,11 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
     return made
 
 
-def reads(*keys: bytes) -> list[Request]:
-    return [Request((("SELECT v FROM t WHERE k = ?", [key]),), key) for key in keys]
+def reads(*keys: bytes) -> list[CqlRequest]:
+    return [CqlRequest((("SELECT v FROM t WHERE k = ?", [key]),), key) for key in keys]
 
 
-def send(requests: Sequence[Request], **more: Any) -> list[bytes]:
+def send(requests: Sequence[CqlRequest], **more: Any) -> list[bytes]:
     return [page.data for page in send_all(ACCESS, "ks", requests, LIMITS, what="reading", where="ks.t", **more)]
 
 
@@ -197,7 +197,7 @@ def test_a_refused_value_and_a_changed_table_are_told_apart_by_preparing_again(n
 
 def test_one_statement_is_sent_alone_and_several_as_an_unlogged_batch(nodes: Nodes) -> None:
     one, two = ("INSERT INTO t (k) VALUES (?)", [b"a"]), ("DELETE FROM t WHERE k = ? AND c = ?", [b"b", None])
-    assert send([Request((one,), b"a"), Request((one, two), b"a")]) == [b"a", b""]
+    assert send([CqlRequest((one,), b"a"), CqlRequest((one, two), b"a")]) == [b"a", b""]
     single, batch = nodes.statements
     assert isinstance(single, BoundStatement) and single.values == [b"a"]
     assert batch.batch_type.name == "UNLOGGED"
@@ -211,11 +211,11 @@ def test_a_time_to_live_counts_from_when_a_statement_is_sent(nodes: Nodes, monke
     monkeypatch.setattr(waits, "pause", lambda seconds: clock.append(clock.pop() + 70))
     nodes.faults = {b"a": [OperationTimedOut()] * 2}
     one: Statement = "UPDATE t USING TTL ? SET v = ?", [b"a", Expiry(1_100), None]
-    (alone,) = send_all(ACCESS, "ks", [Request((one,), b"a")], LIMITS, what="w", where="t")
+    (alone,) = send_all(ACCESS, "ks", [CqlRequest((one,), b"a")], LIMITS, what="w", where="t")
     lefts = [int.from_bytes(statement.values[1], "big") for statement in nodes.statements]
     assert lefts == [100, 30, 1] and alone.asked == 1_140
     nodes.statements.clear()
-    send_all(ACCESS, "ks", [Request((one, one), b"a")], LIMITS, what="w", where="t")
+    send_all(ACCESS, "ks", [CqlRequest((one, one), b"a")], LIMITS, what="w", where="t")
     ((_, _, values), _) = nodes.statements[0]._statements_and_parameters
     assert values == [b"a", (1).to_bytes(4, "big"), None]
 

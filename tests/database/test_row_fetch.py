@@ -18,7 +18,7 @@ from penstock.database import Page, row_fetch as module, token_ring
 from penstock.database.access import Access
 from penstock.database.columns import BadValue
 from penstock.database.cql_types import CqlTable
-from penstock.database.requests import Expiry, ListTime, Request, RequestLimits, Values
+from penstock.database.requests import CqlRequest, Expiry, ListTime, RequestLimits, Values
 from penstock.database.row_fetch import KEYS_TOGETHER, RowFetch
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError
@@ -37,14 +37,14 @@ class Database(Cluster):
         self.key = [column.name for column in (*of.partition_key, *of.clustering_key)]
         self.rows_by_key = {tuple(to_bytes(self.kinds[name], row[name]) for name in self.key): row for row in rows}
         self.seen: list[list[tuple[bytes | None, ...]]] = []
-        self.requests: list[Request] = []
+        self.requests: list[CqlRequest] = []
 
-    def send_all(self, access: Access, keyspace: str, requests: Sequence[Request], *_: Any, **__: Any) -> list[Page]:
+    def send_all(self, access: Access, keyspace: str, requests: Sequence[CqlRequest], *_: Any, **__: Any) -> list[Page]:
         assert keyspace == "ks"
         self.requests += requests
         return [self._page(request) for request in requests]
 
-    def _page(self, request: Request) -> Page:
+    def _page(self, request: CqlRequest) -> Page:
         ((text, values),) = request.statements
         found = re.fullmatch(r'SELECT (.*) FROM "ks"."t" WHERE (.*)', text)
         assert found

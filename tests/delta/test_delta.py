@@ -23,7 +23,7 @@ from penstock.delta import delta_table
 from penstock.delta.delta_columns import TableLayout
 from penstock.delta.delta_errors import failure
 from penstock.delta.delta_sink import address
-from penstock.delta.delta_table import Log
+from penstock.delta.delta_table import DeltaLog
 from penstock.errors import PenstockError
 from penstock.metrics import delays
 from penstock.query.markers import Marker
@@ -513,14 +513,14 @@ def test_an_upsert_sees_what_was_committed_while_its_tasks_wrote(
     """Rows of another query are replaced; the same batch of another run is not written again."""
     sink = delta.sink(tmp_path, key="id")
     sink.save(spark.range(3).selectExpr("id", "'a' AS s"), Batch("upserts", 0))
-    merge = Log.merge
+    merge = DeltaLog.merge
 
     def overtaken(*arguments: Any) -> None:
-        monkeypatch.setattr(Log, "merge", merge)
+        monkeypatch.setattr(DeltaLog, "merge", merge)
         sink.save(spark.range(3).selectExpr("id", "'b' AS s"), Batch(other, 1))
         merge(*arguments)
 
-    monkeypatch.setattr(Log, "merge", overtaken)
+    monkeypatch.setattr(DeltaLog, "merge", overtaken)
     sink.save(spark.range(3).selectExpr("id", "'c' AS s"), Batch("upserts", 1))
     assert [row["s"] for row in rows(tmp_path)] == [value] * 3
     assert commits(tmp_path) == made

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession, functions as F
 from s3_server import BUCKET, S3Server, s3_server
 
 from penstock import delta, write
-from penstock.delta.delta_table import Log
+from penstock.delta.delta_table import DeltaLog
 from penstock.errors import PenstockError
 from penstock.query.query import Batch
 from penstock.run import faults
@@ -84,7 +84,7 @@ def test_a_server_that_hangs_before_the_commit_and_comes_back(
     sink = delta.sink(path, key=key, storage_options=server.options)
     sink.save(spark.range(3), Batch("hangs", 0))
     name = "merge" if key else "append"
-    commit = getattr(Log, name)
+    commit = getattr(DeltaLog, name)
 
     def hanging(*arguments: Any) -> None:
         os.kill(server.process.pid, signal.SIGSTOP)
@@ -92,7 +92,7 @@ def test_a_server_that_hangs_before_the_commit_and_comes_back(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(Log, name, hanging)
+            patch.setattr(DeltaLog, name, hanging)
             with pytest.raises(Unavailable, match=r"the storage of the Delta table is away: .*the batch is repeated"):
                 sink.save(spark.range(3, 6), Batch("hangs", 1))
     finally:

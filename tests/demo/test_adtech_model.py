@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from segment_events import touches
 from segment_model import Event
 
-from penstock.segment.record_store import Changes, RecordStore
+from penstock.segment.record_store import MembershipChanges, RecordStore
 from penstock.segment.rule_plan import plan
 from penstock_demo.adtech import model
 from penstock_demo.adtech.model import Act, Change, Persons, names_of
@@ -98,7 +98,7 @@ def engine(acts: list[Act], cuts: set[int], until: int) -> list[Change]:
     store = RecordStore(made)
     found: list[Change] = []
 
-    def say(changes: Changes) -> None:
+    def say(changes: MembershipChanges) -> None:
         for person, (_, rule, kind, at, end) in zip(changes.ids, changes.rows.tolist(), strict=True):
             found.append(Change(person.decode(), made.source[rule].name, KINDS[kind], at, end))
 

@@ -27,7 +27,7 @@ def user(services: Services, wheel: Path, tmp_path_factory: pytest.TempPathFacto
     work.mkdir()
     (work / ".penstock").symlink_to(services.root)
     write_batches(kept / "orders", ["{}"], committed=0)
-    orders = identity.Source("cdc", {"table": "shop.earlier", "rows": "changes"}, identity.CDC)
+    orders = identity.SourceIdentity("cdc", {"table": "shop.earlier", "rows": "changes"}, identity.CDC)
     (kept / "orders" / identity.FILE).write_text(identity.CheckpointIdentity((orders,), ()).text())
     with (
         new_topic(services.kafka, "mistakes", 1) as topic,

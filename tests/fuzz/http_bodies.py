@@ -19,8 +19,8 @@ import jsonschema_rs
 import numpy as np
 
 from penstock.ingest.event_schema import Schema
-from penstock.ingest.events import GREATEST, EventFormat, Events, elements
-from penstock.ingest.exchange import GZIP, MEMBERS, Refused, unpack
+from penstock.ingest.events import GREATEST, KeyedEvents, TopicFormat, elements
+from penstock.ingest.exchange import GZIP, MEMBERS, RefusedRequest, unpack
 from penstock.native import Array
 
 from .mutate import mutated, noise
@@ -71,7 +71,7 @@ CASES: list[tuple[Any, tuple[str, ...]]] = [
     (BARE, ("n",)),
 ]
 """Schemas, and where the key is; the first byte says which."""
-READINGS = [EventFormat(Schema(one) if one else None, key, LARGEST, MOST_EVENTS) for one, key in CASES]
+READINGS = [TopicFormat(Schema(one) if one else None, key, LARGEST, MOST_EVENTS) for one, key in CASES]
 VALID = [jsonschema_rs.validator_for(one, validate_formats=True).is_valid if one else None for one, _ in CASES]
 
 NUMBERS = ["0", "-0", "7", "-2", "12345678901234567890", "1.5", "-1.5", "999.99", "1e5", "1E+400", "1.0", "1e-30", "01"]
@@ -179,7 +179,7 @@ def _check(data: bytes) -> bool:
     _check_bounds(body)
     try:
         events, problems = reading.examine(body, lines=lines, key=key)
-    except Refused as why:
+    except RefusedRequest as why:
         if scanned:
             raise Difference(f"the type accepts what decoding refuses: {why.detail}") from None
         _check_refusal(body, lines)
@@ -190,7 +190,7 @@ def _check(data: bytes) -> bool:
     return not problems
 
 
-def _listed(events: Events) -> tuple[list[bytes | None], list[bytes | None]]:
+def _listed(events: KeyedEvents) -> tuple[list[bytes | None], list[bytes | None]]:
     return events.values.listed(), events.key_texts().listed()
 
 
@@ -209,7 +209,7 @@ def _unpacked(packed: bytes) -> bytes | None:
         reference = None
     try:
         ours: bytes | None = unpack(packed, b"gzip", most=MOST_BYTES)
-    except Refused:
+    except RefusedRequest:
         ours = None
     if ours != reference:
         raise Difference(f"gzip: {ours!r}, not {reference!r}")
@@ -281,7 +281,7 @@ def _is_special(body: bytes) -> bool:
     return body.count(b"[") + body.count(b"{") > 400 or re.search(rb"[0-9]{300}", body) is not None
 
 
-def _check_events(body: bytes, case: int, lines: bool, key: bytes | None, events: Events, bad: set[int]) -> None:
+def _check_events(body: bytes, case: int, lines: bool, key: bytes | None, events: KeyedEvents, bad: set[int]) -> None:
     values, keys = _listed(events)
     for value in values:
         if value is None or value not in body or len(value) > LARGEST:

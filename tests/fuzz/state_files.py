@@ -26,7 +26,7 @@ from penstock.state.change_files import (
     decompressed,
     delta,
 )
-from penstock.state.unsafe_rows import Damaged, OtherType, decoder, shown
+from penstock.state.unsafe_rows import DamagedRow, OtherType, decoder, shown
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference
@@ -75,7 +75,7 @@ def _check(data: bytes) -> bool:
             return True
         body = decompressed(data, FILE)
         changes = list((delta if kind == DELTA else changelog)(body, FILE))
-    except (DamagedState, Unsupported, Damaged, OtherType):
+    except (DamagedState, Unsupported, DamagedRow, OtherType):
         return False
     if kind == LOG and body.startswith(text("v4")):
         ids = 4 + 2 + int.from_bytes(body[4:6], "big")

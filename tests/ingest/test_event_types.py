@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from penstock.ingest.event_schema import Schema, event_decoder
-from penstock.ingest.events import EventFormat
-from penstock.ingest.exchange import Refused
+from penstock.ingest.events import TopicFormat
+from penstock.ingest.exchange import RefusedRequest
 
 ORDER = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -34,15 +34,15 @@ ORDER = {
 CLOSED = {**ORDER, "additionalProperties": False}
 BARE: dict[str, Any] = {name: value for name, value in ORDER.items() if name not in ("type", "required")}
 READINGS = {
-    "any": EventFormat(None, (), 200, 5),
-    "keyed": EventFormat(None, ("o", "k"), 200, 5),
-    "schema": EventFormat(Schema(ORDER), (), 200, 5),
-    "schema and key": EventFormat(Schema(ORDER), ("o", "k"), 200, 5),
-    "no other fields": EventFormat(Schema(CLOSED), ("i",), 200, 5),
-    "any type": EventFormat(Schema(BARE), ("n",), 200, 5),
-    "only the validator": EventFormat(Schema({**ORDER, "additionalProperties": {"$ref": "#/$defs/small"}}), (), 200, 5),
+    "any": TopicFormat(None, (), 200, 5),
+    "keyed": TopicFormat(None, ("o", "k"), 200, 5),
+    "schema": TopicFormat(Schema(ORDER), (), 200, 5),
+    "schema and key": TopicFormat(Schema(ORDER), ("o", "k"), 200, 5),
+    "no other fields": TopicFormat(Schema(CLOSED), ("i",), 200, 5),
+    "any type": TopicFormat(Schema(BARE), ("n",), 200, 5),
+    "only the validator": TopicFormat(Schema({**ORDER, "additionalProperties": {"$ref": "#/$defs/small"}}), (), 200, 5),
 }
-UNBOUNDED = EventFormat(None, (), 100_000, 10)
+UNBOUNDED = TopicFormat(None, (), 100_000, 10)
 
 NUMBERS = [
     "0",
@@ -158,7 +158,7 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, bool]:
 def verdict(read: Any, body: bytes, lines: bool, key: bytes | None) -> object:
     try:
         found, problems = read(body, lines=lines, key=key)
-    except Refused as why:
+    except RefusedRequest as why:
         return why.document()
     return found.values.listed(), found.key_texts().listed(), found.size, problems
 
@@ -206,14 +206,14 @@ def test_usual_events_are_accepted(name: str) -> None:
     assert found and [json.loads(value or b"") for value in found.values.listed()] == events
     keys = {("o", "k"): [b"u-%d" % n for n in range(5)], (): [None] * 5}.get(reading.key, [b"%d" % n for n in range(5)])
     assert found.key_texts().listed() == keys
-    assert EventFormat(reading.schema, reading.key, 200, 4).scan(body, lines=True, key=None) is None
-    assert EventFormat(reading.schema, reading.key, 20, 5).scan(body, lines=True, key=None) is None
+    assert TopicFormat(reading.schema, reading.key, 200, 4).scan(body, lines=True, key=None) is None
+    assert TopicFormat(reading.schema, reading.key, 20, 5).scan(body, lines=True, key=None) is None
 
 
 def test_values_may_be_nested_deeply_but_not_without_end() -> None:
     for depth in (50, 100_000):
         body = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
-        found = EventFormat(None, (), 1 << 20, 1).scan(body, lines=True, key=None)
+        found = TopicFormat(None, (), 1 << 20, 1).scan(body, lines=True, key=None)
         assert (found is not None) == (depth == 50)
 
 
@@ -233,7 +233,7 @@ def test_times_that_are_accepted_are_valid(
     time = date + between + hour + zone
     if other is not None:
         time = time[:at] + other + time[at + 1 :]
-    reading = EventFormat(Schema({"properties": {"t": {"format": "date-time"}}}), (), 200, 1)
+    reading = TopicFormat(Schema({"properties": {"t": {"format": "date-time"}}}), (), 200, 1)
     body = json.dumps({"t": time}).encode()
     assert reading.scan(body, lines=True, key=None) is None or not reading.examine(body, lines=True, key=None)[1]
 
@@ -252,7 +252,7 @@ amounts |= st.sampled_from(["9223372036854775807", "9223372036854775808", "-9223
     amounts,
 )
 def test_bounds_are_the_validator_s(limits: dict[str, Any], type: dict[str, Any], amount: str) -> None:
-    reading = EventFormat(Schema({"properties": {"n": {**type, **limits}}}), (), 200, 1)
+    reading = TopicFormat(Schema({"properties": {"n": {**type, **limits}}}), (), 200, 1)
     body = b'{"n":%b}' % amount.encode()
     assert reading.scan(body, lines=True, key=None) is None or not reading.examine(body, lines=True, key=None)[1]
 

@@ -14,10 +14,10 @@ from penstock.ingest.exchange import (
     JOINED,
     LONGEST,
     SHOWN,
+    EventProblem,
+    HttpRequest,
     InFlight,
-    Problem,
-    Refused,
-    Request,
+    RefusedRequest,
     refusal,
     refusal_headers,
     shortened,
@@ -25,8 +25,8 @@ from penstock.ingest.exchange import (
 )
 
 
-def request(in_flight: InFlight, most: int = 100, url: bytes = b"/events/a") -> Request:
-    return Request("POST", url, {}, in_flight, most)
+def request(in_flight: InFlight, most: int = 100, url: bytes = b"/events/a") -> HttpRequest:
+    return HttpRequest("POST", url, {}, in_flight, most)
 
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=4), max_size=6), st.integers(1, 150))
@@ -38,7 +38,7 @@ def test_all_memory_is_given_back_when_all_requests_have_ended(bodies: list[list
             one.add(b"x" * size)
         try:
             assert len(one.body()) == sum(parts) <= 100
-        except Refused as why:
+        except RefusedRequest as why:
             assert why.status in (413, 429)
     assert in_flight.bytes == sum(one._taken for one in requests)
     for one in requests:
@@ -56,7 +56,7 @@ def test_a_body_beyond_its_limit_gives_its_memory_back_at_once() -> None:
     assert in_flight.bytes == 0
     one.add(b"x" * 500)
     assert in_flight.bytes == 0, "what still comes is not kept"
-    with pytest.raises(Refused, match="a request may have at most 100 bytes") as caught:
+    with pytest.raises(RefusedRequest, match="a request may have at most 100 bytes") as caught:
         one.body()
     assert caught.value.status == 413
 
@@ -66,11 +66,11 @@ def test_a_request_that_is_alone_may_exceed_the_memory_for_all() -> None:
     first, second = request(in_flight), request(in_flight)
     first.add(b"x" * 90)
     assert first.body() == b"x" * 90
-    with pytest.raises(Refused, match="90 bytes of requests are under way") as caught:
+    with pytest.raises(RefusedRequest, match="90 bytes of requests are under way") as caught:
         in_flight.require_room()
     assert (caught.value.status, caught.value.retry_after) == (429, 1)
     second.add(b"y")
-    with pytest.raises(Refused, match="the memory for requests is taken"):
+    with pytest.raises(RefusedRequest, match="the memory for requests is taken"):
         second.body()
     first.end()
     in_flight.require_room()
@@ -86,7 +86,7 @@ def test_a_path_is_decoded(url: bytes, path: str) -> None:
 
 @pytest.mark.parametrize("url", ["/events/é".encode(), b"events", b"http://", b""])
 def test_a_url_that_is_not_valid_is_refused(url: bytes) -> None:
-    with pytest.raises(Refused, match="the URL is not valid") as caught:
+    with pytest.raises(RefusedRequest, match="the URL is not valid") as caught:
         _ = request(InFlight(1), url=url).path
     assert caught.value.status == 400
 
@@ -103,15 +103,15 @@ def test_gzip_has_two_names(coding: bytes) -> None:
 
 @pytest.mark.parametrize("coding", [b"br", b"deflate", b"gzip, gzip", b"\xff"])
 def test_another_encoding_is_refused_with_its_name(coding: bytes) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedRequest) as caught:
         unpack(b"", coding, most=1)
     assert caught.value.status == 415
     assert caught.value.detail == f"the content encoding {coding.decode('latin-1')!r} is not known; use gzip or none"
 
 
 def test_a_refusal_is_a_document_with_its_first_problems() -> None:
-    problems = [Problem(n // 2, f"/{n}", "wrong") for n in range(3 * SHOWN)]
-    why = Refused(400, "bad", problems=problems, accepted=0)
+    problems = [EventProblem(n // 2, f"/{n}", "wrong") for n in range(3 * SHOWN)]
+    why = RefusedRequest(400, "bad", problems=problems, accepted=0)
     found = json.loads(refusal(why))
     assert found == {
         "title": "Bad Request",
@@ -121,18 +121,18 @@ def test_a_refusal_is_a_document_with_its_first_problems() -> None:
         "errors": [{"index": n // 2, "path": f"/{n}", "reason": "wrong"} for n in range(SHOWN)],
         "accepted": 0,
     }
-    assert json.loads(refusal(Refused(404, "gone"))) == {"title": "Not Found", "status": 404, "detail": "gone"}
+    assert json.loads(refusal(RefusedRequest(404, "gone"))) == {"title": "Not Found", "status": 404, "detail": "gone"}
 
 
 def test_refusals_say_when_to_come_back_and_how_to_log_in() -> None:
-    assert refusal_headers(Refused(503, "", retry_after=5)) == [(b"retry-after", b"5")]
-    assert refusal_headers(Refused(401, "")) == [(b"www-authenticate", b"Bearer")]
-    assert refusal_headers(Refused(400, "")) == []
+    assert refusal_headers(RefusedRequest(503, "", retry_after=5)) == [(b"retry-after", b"5")]
+    assert refusal_headers(RefusedRequest(401, "")) == [(b"www-authenticate", b"Bearer")]
+    assert refusal_headers(RefusedRequest(400, "")) == []
 
 
 @given(st.text(max_size=2 * DETAIL))
 def test_long_texts_are_cut_and_short_ones_kept(text: str) -> None:
-    detail, cut = Refused(400, text).detail, shortened(text)
+    detail, cut = RefusedRequest(400, text).detail, shortened(text)
     assert detail == text if len(text) <= DETAIL else detail == f"{text[:DETAIL]} ..."
     assert len(cut) <= LONGEST and (cut == text or (len(text) > LONGEST and cut.endswith("...")))
 
@@ -154,7 +154,7 @@ def test_a_head_counts_until_the_answer() -> None:
     one = request(in_flight)
     one.count_head(1000)
     assert in_flight.bytes == 1000
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         in_flight.require_room()
     one.end()
     assert (in_flight.bytes, one.headers, one.url) == (0, {}, b"")

@@ -20,7 +20,7 @@ from waiting import PATIENCE, until
 
 from penstock import __version__
 from penstock.cli.ingest import _about
-from penstock.ingest.ingest_metrics import ROOM, ROOM_OF_TOPIC, Family, IngestCounts, Report, current
+from penstock.ingest.ingest_metrics import ROOM, ROOM_OF_TOPIC, Family, IngestCounts, WorkerState, current
 from penstock.ingest.ingest_settings import Given, read
 from penstock.ingest.kafka_store import Facts
 from penstock.local.services import Services
@@ -141,9 +141,9 @@ def test_the_run_file_goes_with_the_server(services: Services, topic: str, runs:
     assert set(runs.iterdir()) == before
 
 
-def report(facts: Facts, **counts: float) -> Report:
+def report(facts: Facts, **counts: float) -> WorkerState:
     samples = [(f'penstock_ingest_{name}{{topic="a"}}', value) for name, value in counts.items()]
-    return Report(0.0, [Family("f", "", "counter", samples)], facts, 0)
+    return WorkerState(0.0, [Family("f", "", "counter", samples)], facts, 0)
 
 
 def test_it_waits_while_kafka_is_away_and_is_not_ready_where_no_disk_takes_events(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_report_has_room_for_the_longest_names_all_statuses_and_a_hundred_brok
     statistics: Any = Statistics(topics, 100)
     metrics = [*counts.collect(), *ProducerCollector(statistics, "ingest").collect()]
     facts = Facts(False, "away", "x" * 1000, 1 << 60, dict.fromkeys(topics, 1 << 60))
-    size = len(msgspec.msgpack.encode(Report(1e9, [Family.of(one) for one in metrics], facts, 1 << 50)))
+    size = len(msgspec.msgpack.encode(WorkerState(1e9, [Family.of(one) for one in metrics], facts, 1 << 50)))
     assert size < ROOM + len(topics) * ROOM_OF_TOPIC
     # Of what a topic takes, at least a third is left for gauges, such as its bytes on disk.
     assert size - ROOM < len(topics) * ROOM_OF_TOPIC * 2 / 3

@@ -18,8 +18,8 @@ from kafka_topics import new_topic, stored
 from refusals import refused
 
 from penstock.ingest import spool, spool_carrier
-from penstock.ingest.events import Events
-from penstock.ingest.exchange import Refused
+from penstock.ingest.events import KeyedEvents
+from penstock.ingest.exchange import RefusedRequest
 from penstock.ingest.spool import Spool
 from penstock.ingest.spool_files import SpoolFolder, SpoolWriter
 from penstock.local.services import Services
@@ -64,7 +64,7 @@ async def opened(path: Path, kafka: Kafka, most: int = 1 << 20) -> AsyncIterator
 
 
 async def put(spool: Spool, topic: str, *values: int) -> None:
-    await spool.put(topic, Events.of([b'{"n":%d}' % value for value in values], None, 0))
+    await spool.put(topic, KeyedEvents.of([b'{"n":%d}' % value for value in values], None, 0))
 
 
 def numbers(*values: int) -> list[bytes]:
@@ -219,7 +219,7 @@ def test_events_that_wait_leave_half_of_the_room_to_the_other_topics(tmp_path: P
 
     async def work() -> None:
         async with opened(tmp_path, kafka, most=20_000) as made:
-            with pytest.raises(Refused, match="no room for more; nothing was stored: TOPIC_AUTHOR") as refused:
+            with pytest.raises(RefusedRequest, match="no room for more; nothing was stored: TOPIC_AUTHOR") as refused:
                 for n in range(1000):
                     await put(made, "a", *range(10 * n, 10 * n + 10))
                     await reached(lambda: made._own._replay.is_empty())
@@ -339,7 +339,11 @@ def test_events_that_a_topic_never_takes_are_each_a_line_of_the_file(services: S
             spool = Spool(SpoolFolder(tmp_path), Producer(services.kafka), 1 << 20, reader.topics)
             await spool.open()
             pretty = [json.dumps(one, indent=2).replace("\n", "\r\n").encode() for one in bad]
-            sent = [Events.of(good[:1], b"k", 0), Events.of(pretty, None, 0), Events.of(good[1:], b"k", 0)]
+            sent = [
+                KeyedEvents.of(good[:1], b"k", 0),
+                KeyedEvents.of(pretty, None, 0),
+                KeyedEvents.of(good[1:], b"k", 0),
+            ]
             await asyncio.gather(*[spool.put(topic, events) for events in sent])
             await asyncio.wait_for(spool._own.drained(), 60)
             await spool.close()

@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given, strategies as st
 
 from penstock.errors import PenstockError
-from penstock.ingest.events import Events
+from penstock.ingest.events import KeyedEvents
 from penstock.ingest.spool_files import SpoolFolder, SpoolPosition, SpoolWriter, folders, frame, frames
 
 KEYS = st.none() | st.binary(max_size=5)
 
 
 @st.composite
-def events(draw: st.DrawFn) -> Events:
+def events(draw: st.DrawFn) -> KeyedEvents:
     values = draw(st.lists(st.binary(max_size=20), min_size=1, max_size=4))
     count = len(values)
     keys = draw(st.none() | st.binary(max_size=5) | st.lists(KEYS, min_size=count, max_size=count))
-    return Events.of(values, keys, 0)
+    return KeyedEvents.of(values, keys, 0)
 
 
 @given(st.lists(events(), min_size=1, max_size=4), st.data())
-def test_of_a_file_cut_anywhere_the_whole_frames_are_read(written: list[Events], data: st.DataObject) -> None:
+def test_of_a_file_cut_anywhere_the_whole_frames_are_read(written: list[KeyedEvents], data: st.DataObject) -> None:
     parts = [frame("topic", time, one) for time, one in enumerate(written)]
     cut = data.draw(st.integers(0, sum(map(len, parts))))
     whole, end = 0, 0
@@ -42,7 +42,7 @@ def test_of_a_file_cut_anywhere_the_whole_frames_are_read(written: list[Events],
 
 @given(st.data())
 def test_a_spoilt_byte_ends_what_is_read(data: st.DataObject) -> None:
-    part = frame("topic", 1, Events.of([b"value"], None, 0))
+    part = frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     at = data.draw(st.integers(0, len(part) - 1))
     spoilt = bytearray(part * 2)
     spoilt[at] ^= data.draw(st.integers(1, 255))
@@ -54,7 +54,7 @@ def write(folder: SpoolFolder, segment: int, *parts: bytes) -> None:
 
 
 def test_what_was_cut_short_at_the_end_is_dropped(tmp_path: Path) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     write(folder, 4, part)
     write(folder, 5, part, part[:-1])
     assert folder.recover() == 6
@@ -62,7 +62,7 @@ def test_what_was_cut_short_at_the_end_is_dropped(tmp_path: Path) -> None:
 
 
 def test_damage_in_an_older_file_is_told_with_its_place(tmp_path: Path) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     write(folder, 4, part, part[:-1], part)
     write(folder, 5, part)
     with pytest.raises(PenstockError, match=rf"damaged at byte {len(part)} \({folder.file(4)}\)"):
@@ -71,7 +71,7 @@ def test_damage_in_an_older_file_is_told_with_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", range(50))
 def test_damage_before_acknowledged_events_is_told_in_the_newest_file_too(tmp_path: Path, at: int) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b'{"a":"\xc2\x94"}'], b"key", 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b'{"a":"\xc2\x94"}'], b"key", 0))
     spoilt = bytearray(part)
     spoilt[at % len(part)] ^= 1 << at % 8
     write(folder, 5, part, bytes(spoilt), part)
@@ -84,7 +84,10 @@ def test_damage_before_acknowledged_events_is_told_in_the_newest_file_too(tmp_pa
 def test_a_torn_end_is_dropped_whatever_it_has(
     tmp_path_factory: pytest.TempPathFactory, value: bytes, data: st.DataObject
 ) -> None:
-    folder, part = SpoolFolder(tmp_path_factory.mktemp("spool")), frame("topic", 1, Events.of([value + b"."], None, 0))
+    folder, part = (
+        SpoolFolder(tmp_path_factory.mktemp("spool")),
+        frame("topic", 1, KeyedEvents.of([value + b"."], None, 0)),
+    )
     cut = data.draw(st.integers(0, len(part) - 1))
     write(folder, 5, part, part[:cut], bytes(data.draw(st.sampled_from([0, len(part) - cut]))))
     assert folder.recover() == 6
@@ -92,7 +95,7 @@ def test_a_torn_end_is_dropped_whatever_it_has(
 
 
 def test_the_place_is_kept_and_older_files_go(tmp_path: Path) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     for segment in range(3):
         write(folder, segment, part)
     assert folder.place() == SpoolPosition(0, 0)
@@ -103,7 +106,7 @@ def test_the_place_is_kept_and_older_files_go(tmp_path: Path) -> None:
 
 
 def test_a_frame_larger_than_a_read_comes_alone(tmp_path: Path) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"x" * 100], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"x" * 100], None, 0))
     write(folder, 0, part, part)
     found, place = folder.read(SpoolPosition(0, 0), 2 * len(part), 10)
     assert (len(found), place) == (1, SpoolPosition(0, len(part)))
@@ -116,7 +119,7 @@ def test_a_second_process_is_kept_away(tmp_path: Path) -> None:
 
 
 def test_workers_take_over_the_folders_of_other_numbers_of_workers(tmp_path: Path) -> None:
-    part = frame("topic", 1, Events.of([b"value"], None, 0))
+    part = frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     for path in (tmp_path, *(tmp_path / f"worker-{number}" for number in range(5))):
         path.mkdir(exist_ok=True)
         write(SpoolFolder(path), 0, part)
@@ -148,7 +151,7 @@ def umask() -> Iterator[None]:
 
 def test_all_files_are_the_owners_only(tmp_path: Path, umask: None) -> None:
     path = tmp_path / "new" / "worker-0"
-    folder, part = SpoolFolder(path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     with folder.locked():
         (path / "lock").chmod(0o644)
     with folder.locked():
@@ -174,8 +177,8 @@ def written(folder: SpoolFolder, *parts: bytes) -> None:
     writer.close()
 
 
-def event(n: int) -> Events:
-    return Events.of([b'{"n":%d}' % n], None, 0)
+def event(n: int) -> KeyedEvents:
+    return KeyedEvents.of([b'{"n":%d}' % n], None, 0)
 
 
 PARTS = [frame("topic", 1, event(n)) for n in range(3)]
@@ -277,7 +280,7 @@ def test_a_topics_own_folder_is_taken_over_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["000000000004-copy.spool", "copy.spool", "4.spool", "-00000000004.spool", ".spool"])
 def test_files_that_are_not_segments_are_left_alone(tmp_path: Path, name: str) -> None:
     """Whoever repairs a spool keeps a copy beside the damaged file, as its message says."""
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     write(folder, 4, part)
     (tmp_path / name).write_bytes(b"kept")
     assert folder.segments() == [4]
@@ -310,7 +313,7 @@ def test_the_place_of_the_first_version_had_no_checksum(tmp_path: Path) -> None:
 
 
 def test_a_place_far_behind_the_last_file_is_told(tmp_path: Path) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     write(folder, 4, part)
     folder.note(SpoolPosition(3, 0))
     (tmp_path / "place.json").write_bytes(b"[6, 0]")
@@ -321,7 +324,7 @@ def test_a_place_far_behind_the_last_file_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mark", [b"", b"x" * 19, b"x" * 20, b"x" * 21])
 def test_a_mark_that_cannot_be_read_says_nothing(tmp_path: Path, mark: bytes) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     write(folder, 4, part, part[:-1])
     (tmp_path / "synced").write_bytes(mark)
     assert folder.synced() is None
@@ -352,7 +355,7 @@ def test_each_folder_with_events_is_taken_by_exactly_one_worker(
 def test_a_full_disk_leaves_whole_frames_and_room_may_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     writer, real = SpoolWriter(folder, 1, 1 << 20), os.write
     writer.append(part)
 
@@ -374,7 +377,7 @@ def test_a_full_disk_leaves_whole_frames_and_room_may_come_back(
 
 def test_after_a_sync_that_failed_nothing_more_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second fsync would not report the error again."""
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     writer = SpoolWriter(folder, 1, 1 << 20)
 
     def broken(file: int) -> None:
@@ -392,7 +395,7 @@ def test_after_a_sync_that_failed_nothing_more_is_taken(tmp_path: Path, monkeypa
 
 
 def test_a_writer_begins_a_new_file_when_one_is_full(tmp_path: Path) -> None:
-    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, KeyedEvents.of([b"value"], None, 0))
     writer = SpoolWriter(folder, 3, 2 * len(part))
     for _ in range(5):
         writer.append(part)

@@ -11,16 +11,16 @@ from fault_proxy import FaultProxy, fault_proxy, quick_producer
 from kafka_topics import new_topic, stored
 from refusals import Kind, Refusal
 
-from penstock.ingest.events import Events
-from penstock.ingest.exchange import Refused
+from penstock.ingest.events import KeyedEvents
+from penstock.ingest.exchange import RefusedRequest
 from penstock.ingest.kafka_store import KafkaStore
 from penstock.local.services import Services
 from penstock.wire import Reader
 from penstock.wire.errors import ClusterAuthorizationFailed, TopicAuthorizationFailed
 
 
-def event(value: bytes, key: bytes | None = None) -> Events:
-    return Events.of([value], key, len(value))
+def event(value: bytes, key: bytes | None = None) -> KeyedEvents:
+    return KeyedEvents.of([value], key, len(value))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_topic_that_does_not_take_an_event_takes_the_others(services: Services
             ]
             before, bad, behind = await asyncio.gather(*together, return_exceptions=True)
             assert (before, behind) == (None, None)
-            assert isinstance(bad, Refused)
+            assert isinstance(bad, RefusedRequest)
             assert (bad.status, bad.retry_after) == (400, None)
             assert "INVALID_RECORD" in bad.detail and "without key" in bad.detail
             store.require_ready()
@@ -75,7 +75,7 @@ def test_a_server_that_may_not_write_to_a_topic_takes_events_for_others(
     async def work() -> None:
         async with store_behind(services, good, compacted) as (store, proxy):
             Refusal(proxy).once(kind)
-            with pytest.raises(Refused, match=f"tell its operator: {kind.name}") as refused:
+            with pytest.raises(RefusedRequest, match=f"tell its operator: {kind.name}") as refused:
                 await store.put(compacted, event(b"1", b"k"))
             assert (refused.value.status, refused.value.retry_after) == (500, None)
             store.require_ready()

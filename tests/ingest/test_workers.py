@@ -19,8 +19,8 @@ from kafka_topics import new_topic, stored
 from waiting import PATIENCE, until
 
 from penstock.cli.main import main
-from penstock.ingest.events import Events
-from penstock.ingest.ingest_metrics import Family, Report, Sample, Slots, merged
+from penstock.ingest.events import KeyedEvents
+from penstock.ingest.ingest_metrics import Family, Sample, Slots, WorkerState, merged
 from penstock.ingest.spool_files import SpoolFolder, frame
 from penstock.local.services import Services
 from penstock_demo.child import below, listed
@@ -148,7 +148,7 @@ def test_what_dead_workers_left_in_spools_is_taken_over(services: Services, topi
     left = [b'{"left":%d}' % number for number in range(2)]
     for path, event in zip((spool, spool / "worker-7"), left, strict=True):
         path.mkdir()
-        SpoolFolder(path).file(3).write_bytes(frame(topic, 1, Events.of([event], None, 0)))
+        SpoolFolder(path).file(3).write_bytes(frame(topic, 1, KeyedEvents.of([event], None, 0)))
     options = "--servers", services.kafka, "--topics", topic, "--spool", spool, "--workers"
     with ingest(tmp_path, *options, 3) as server, Load(server, topic) as load:
         pids = workers(server)
@@ -208,16 +208,16 @@ def test_a_slot_has_the_last_whole_text() -> None:
 
 
 def test_reports_are_added_and_a_dead_one_keeps_its_counts_only() -> None:
-    def report(count: float, size: float, quick: float) -> Report:
+    def report(count: float, size: float, quick: float) -> WorkerState:
         buckets: list[Sample] = [('seconds_bucket{le="1",topic="a"}', quick)]
         families = [
             Family("events", "", "counter", [('events_total{topic="a"}', count)]),
             Family("size", "", "gauge", [("size", size)]),
             Family("seconds", "", "histogram", buckets),
         ]
-        return Report(0.0, families, None, 0)
+        return WorkerState(0.0, families, None, 0)
 
-    def values(*reports: Report) -> list[float]:
+    def values(*reports: WorkerState) -> list[float]:
         return [value for family in merged(one.families for one in reports) for _, value in family.samples]
 
     assert values(report(1, 2, 3), report(10, 20, 30)) == [11, 22, 33]
@@ -232,7 +232,7 @@ def test_a_damaged_spool_ends_the_start_with_one_line(
 ) -> None:
     path = tmp_path if workers == 1 else tmp_path / "worker-0"
     path.mkdir(exist_ok=True)
-    spoilt = bytearray(frame(topic, 1, Events.of([b"{}"], None, 0)) * 2)
+    spoilt = bytearray(frame(topic, 1, KeyedEvents.of([b"{}"], None, 0)) * 2)
     spoilt[20] ^= 1
     SpoolFolder(path).file(0).write_bytes(spoilt)
     if place:

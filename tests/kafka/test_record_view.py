@@ -22,7 +22,7 @@ from waiting import PATIENCE
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
 from penstock.kafka import record_view
-from penstock.kafka.record_view import MOST_DECODED, MOST_JSON, Shown, shown, view
+from penstock.kafka.record_view import MOST_DECODED, MOST_JSON, ShownValue, shown, view
 
 AVRO = (
     '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, {"name": "who", "type": "string"}]}'
@@ -80,7 +80,7 @@ def test_records_of_a_registry_are_decoded(format: str, written: Callable[[str],
 def test_without_the_registry_the_bytes_are_shown(format: str, written: Callable[[str], bytes]) -> None:
     data = written(format)
     number = int.from_bytes(data[1:5], "big")
-    assert shown(data) == Shown(
+    assert shown(data) == ShownValue(
         f"0x{data.hex()}", "hex", f"it begins like a record of the schema {number}; give the schema registry"
     )
 
@@ -119,19 +119,19 @@ def test_a_registry_that_is_away_is_not_asked_for_each_record(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (None, Shown(None, "null")),
-        (b"", Shown("", "text")),
-        (b'{"a": 1.0}', Shown('{"a": 1.0}', "json")),
-        (b" [1]", Shown(" [1]", "json")),
-        (b"{a: 1}", Shown("{a: 1}", "text")),
-        (b"[" * 100_000, Shown("[" * 100_000, "text")),
-        (b"42", Shown("42", "text")),
-        ("Änn".encode(), Shown("Änn", "text")),
-        (b"\xff\x00", Shown("0xff00", "hex", "not UTF-8")),
-        (b"\0\0\0", Shown("\0\0\0", "text")),
+        (None, ShownValue(None, "null")),
+        (b"", ShownValue("", "text")),
+        (b'{"a": 1.0}', ShownValue('{"a": 1.0}', "json")),
+        (b" [1]", ShownValue(" [1]", "json")),
+        (b"{a: 1}", ShownValue("{a: 1}", "text")),
+        (b"[" * 100_000, ShownValue("[" * 100_000, "text")),
+        (b"42", ShownValue("42", "text")),
+        ("Änn".encode(), ShownValue("Änn", "text")),
+        (b"\xff\x00", ShownValue("0xff00", "hex", "not UTF-8")),
+        (b"\0\0\0", ShownValue("\0\0\0", "text")),
     ],
 )
-def test_other_records(data: bytes | None, expected: Shown) -> None:
+def test_other_records(data: bytes | None, expected: ShownValue) -> None:
     assert shown(data) == expected
 
 
@@ -205,7 +205,7 @@ def test_known_schemas_do_not_wait_for_a_registry_that_hangs(monkeypatch: pytest
         ended.wait(PATIENCE)
 
     schemas: Any = record_view._Schemas(SlowRegistry(hang))  # type: ignore[arg-type]
-    assert schemas.shown(1, framed(1)) == Shown("1", "avro")
+    assert schemas.shown(1, framed(1)) == ShownValue("1", "avro")
     waiting = threading.Thread(target=schemas.shown, args=(2, framed(2)))
     waiting.start()
     try:

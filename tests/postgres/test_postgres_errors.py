@@ -18,7 +18,7 @@ from penstock.postgres.postgres_columns import (
     StagingLayout,
     TargetColumn,
     Travel,
-    Written,
+    WrittenColumn,
     _transport,
     misfit,
     scale_of,
@@ -208,7 +208,7 @@ def work(
 ) -> PostgresBatch:
     """A batch of the columns id and v; the version is a column of the table if it is `kept`."""
     nothing: Travel = Travel(None, "bigint")  # type: ignore[arg-type]
-    columns = tuple(Written(name, f"c{n}", nothing, "int8") for n, name in enumerate(("id", "v")))
+    columns = tuple(WrittenColumn(name, f"c{n}", nothing, "int8") for n, name in enumerate(("id", "v")))
     plan = StagingLayout(columns, None if kept or not version else nothing, deleted)
     return PostgresBatch("t", '"t"', plan, key, version, Batch("q", 3))
 

@@ -15,7 +15,7 @@ from waiting import PATIENCE
 
 from penstock import replicate
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import CDC, OUR_KAFKA, CheckpointIdentity, Source, keep
+from penstock.checkpoint.identity import CDC, OUR_KAFKA, CheckpointIdentity, SourceIdentity, keep
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.replicate.applied_changes import checkpoints_of
@@ -24,17 +24,17 @@ SOON = timedelta(milliseconds=50)
 LONG = timedelta(minutes=1)
 
 
-def checkpoint(folder: Path, source: Source) -> Local:
+def checkpoint(folder: Path, source: SourceIdentity) -> Local:
     keep(Local(folder), CheckpointIdentity((source,), ()))
     return Local(folder)
 
 
 def changes(folder: Path) -> Local:
-    return checkpoint(folder, Source("cdc", {"table": "shop.orders"}, CDC))
+    return checkpoint(folder, SourceIdentity("cdc", {"table": "shop.orders"}, CDC))
 
 
 def topic(folder: Path, name: str) -> Local:
-    return checkpoint(folder, Source("kafka", {"topic": name}, OUR_KAFKA))
+    return checkpoint(folder, SourceIdentity("kafka", {"topic": name}, OUR_KAFKA))
 
 
 def finish(store: Local, batch: int, offset: dict[str, object]) -> None:
@@ -99,7 +99,7 @@ def test_through_kafka_the_records_of_before_must_be_applied_too(
 
 def test_wrong_checkpoints_are_told(spark: SparkSession, tmp_path: Path) -> None:
     read, written = topic(tmp_path / "topic", "t"), changes(tmp_path / "changes")
-    other = checkpoint(tmp_path / "other", Source("file", {"path": "/x"}, "json"))
+    other = checkpoint(tmp_path / "other", SourceIdentity("file", {"path": "/x"}, "json"))
     with pytest.raises(PenstockError, match="there is no checkpoint of a query that has started"):
         replicate.progress(spark, str(tmp_path / "none"))
     with pytest.raises(PenstockError, match="the query reads file path /x: how far"):

@@ -36,13 +36,13 @@ from penstock.replicate.hidden_state import (
     RANGE,
     ROW,
     Path,
-    Shape,
-    Written,
+    WantedFacts,
+    WriteFacts,
     facts,
 )
 
 INT = CqlType("int")
-SHAPE = Shape(
+SHAPE = WantedFacts(
     clustering=(Column("ck", INT, "clustering", 0),),
     columns=frozenset("vms"),
     elements=frozenset("m"),
@@ -82,7 +82,7 @@ def source(*parts: Fragment, deleted: int = 0) -> list[Fragment]:
     return [fragment(START, deletion(deleted)), *parts, Fragment((b"pk",), "", END, (), 0, "")]
 
 
-def found(*sources: list[Fragment], since: int = 0) -> list[tuple[Path, Written]]:
+def found(*sources: list[Fragment], since: int = 0) -> list[tuple[Path, WriteFacts]]:
     return list(facts([iter(one) for one in sources], replace(SHAPE, since=since), NOW))
 
 
@@ -90,8 +90,8 @@ def key(ck: int) -> tuple[bytes, ...]:
     return (ck.to_bytes(4, "big"),)
 
 
-def dead(time: int) -> Written:
-    return Written(time, dead=True)
+def dead(time: int) -> WriteFacts:
+    return WriteFacts(time, dead=True)
 
 
 DEAD_CELL = {"is_live": False, "deletion_time": "2026-11-28 10:00:00z"}
@@ -118,20 +118,20 @@ def test_sources_are_merged_and_what_a_deletion_covers_is_left_out() -> None:
         (Path(PARTITION), dead(10)),
         (Path(CELL, None, column="s"), dead(40)),
         (Path(ROW, key(1)), dead(14)),
-        (Path(MARKER, key(1)), Written(15)),
+        (Path(MARKER, key(1)), WriteFacts(15)),
         (Path(COLLECTION, key(3), column="m"), dead(22)),
-        (Path(ELEMENT, key(3), column="m", element="a"), Written(25)),
+        (Path(ELEMENT, key(3), column="m", element="a"), WriteFacts(25)),
         (Path(RANGE, key(3), -1, (key(4), 1)), dead(20)),
         (Path(ROW, key(6)), dead(31)),
         (Path(CELL, key(6), column="v"), dead(32)),
         (Path(RANGE, key(4), 1, (key(7), -1)), dead(30)),
-        (Path(MARKER, key(9)), Written(50)),
+        (Path(MARKER, key(9)), WriteFacts(50)),
     ]
     assert found(memtable, sstable) == wanted
     assert found(sstable, memtable, memtable, source()) == wanted
 
 
-RANGES: dict[str, tuple[list[Fragment], list[tuple[Path, Written]]]] = {
+RANGES: dict[str, tuple[list[Fragment], list[tuple[Path, WriteFacts]]]] = {
     "of one row": ([change(3, -1, 20), change(3, 1, 0)], [(Path(ROW, key(3)), dead(20))]),
     "of a row within another": (
         [change(1, -1, 10), change(3, -1, 20), change(3, 1, 10), change(5, 1, 0)],
@@ -174,8 +174,8 @@ def test_what_has_expired_is_a_deletion() -> None:
         row(1, v=cell(10, ttl="5s", expiry=expired), m={"cells": [{"key": "a", "value": cell(9, expiry=later)}]})
     )
     assert found(parts) == [
-        (Path(CELL, key(1), column="v"), Written(10, True, 1767225600)),
-        (Path(ELEMENT, key(1), column="m", element="a"), Written(9, False, 1893456000)),
+        (Path(CELL, key(1), column="v"), WriteFacts(10, True, 1767225600)),
+        (Path(ELEMENT, key(1), column="m", element="a"), WriteFacts(9, False, 1893456000)),
     ]
 
 

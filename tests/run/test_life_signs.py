@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock import files
 from penstock.process import log_lines
-from penstock.process.log_lines import JsonLines, Terminal
+from penstock.process.log_lines import JsonLogLines, Terminal
 from penstock.run import life_signs
 from penstock.run.life_signs import LifeSigns, Observer, Observers
 
@@ -83,7 +83,7 @@ def test_each_batch_is_a_line_if_asked_for(lines: Terminal) -> None:
 
 
 def test_a_line_of_json_has_its_values(lines: Terminal) -> None:
-    lines.setFormatter(JsonLines())
+    lines.setFormatter(JsonLogLines())
     signs = LifeSigns("shop")
     signs.batch("shop.orders", BATCH)
     signs.say('a "warning"\nof two lines')
@@ -135,9 +135,9 @@ def test_a_query_tells_what_it_reads_and_from_where(spark: SparkSession, tmp_pat
 
 def test_processes_take_the_form_from_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(log_lines.FORM, "json")
-    assert isinstance(log_lines.begin().formatter, JsonLines)
+    assert isinstance(log_lines.begin().formatter, JsonLogLines)
     monkeypatch.delenv(log_lines.FORM)
-    assert not isinstance(log_lines.begin().formatter, JsonLines)
+    assert not isinstance(log_lines.begin().formatter, JsonLogLines)
     assert len(logging.getLogger("penstock").handlers) == 1
 
 

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import files, segment
 from penstock.query.query import Query
 from penstock.run.life_signs import Observer
-from penstock.run.supervise import PipelineRun, Stop
+from penstock.run.supervise import PipelineRun, StopRequests
 
 RULE = segment.rule("seen", when="event = 'visit'", ttl="1 hour", to="t")
 
@@ -37,7 +37,7 @@ def test_a_query_with_timers_ends_when_what_was_there_is_done(spark: SparkSessio
         return ps.write(found.select("person"), files.sink(str(out)))
 
     arrive(arriving, "0.json", "ann")
-    ended = Stop(threading.Event(), threading.Event())
+    ended = StopRequests(threading.Event(), threading.Event())
     with one_partition(spark):
         PipelineRun(members, spark, tmp_path / "checkpoint", ended, Observer(), True).supervise()
     assert [row.person for row in spark.read.parquet(str(out)).collect()] == ["ann"]

@@ -35,7 +35,7 @@ from penstock.query import real_time
 from penstock.query.query import Query
 from penstock.run.life_signs import CUT, Observer
 from penstock.run.pipeline import Build, Pipeline
-from penstock.run.supervise import PipelineRun, Stop
+from penstock.run.supervise import PipelineRun, StopRequests
 from penstock.table import Table
 
 FILE = Path(__file__).parent / "files" / "pipelines.py"
@@ -100,7 +100,7 @@ def topics(services: Services) -> Iterator[Topics]:
 class Run:
     """A running pipeline, and what it said."""
 
-    stop: Stop
+    stop: StopRequests
     thread: threading.Thread
     said: list[str] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ class Run:
 @contextmanager
 def running(spark: SparkSession, pipeline: Pipeline, checkpoint: Path) -> Iterator[Run]:
     """The pipeline runs inside; at the end it stops as on SIGTERM."""
-    run = Run(Stop(threading.Event(), threading.Event()), threading.Thread())
+    run = Run(StopRequests(threading.Event(), threading.Event()), threading.Thread())
     supervised = PipelineRun(pipeline, spark, checkpoint, run.stop, Said(run.said))
     failed: list[BaseException] = []
 
@@ -179,7 +179,9 @@ def test_a_checkpoint_goes_from_batches_to_real_time_and_back(
             topics.send(10)
             until(lambda: len(topics.came()) >= topics.sent, "rows")
             end_while_rows_come(run, lambda: topics.send(1))
-    PipelineRun(in_batches, spark, tmp_path, Stop(threading.Event(), threading.Event()), Observer(), True).supervise()
+    PipelineRun(
+        in_batches, spark, tmp_path, StopRequests(threading.Event(), threading.Event()), Observer(), True
+    ).supervise()
     assert topics.came() == list(range(topics.sent))
 
 
@@ -334,7 +336,7 @@ def test_the_slots_are_counted_before_the_start(spark: SparkSession, topics: Top
             sink = kafka.sink(topics.out, servers=topics.servers)
             return [ps.write(frame, sink, name=name) for frame, name in zip(frames, ("one", "many"), strict=True)]
 
-        stop = Stop(threading.Event(), threading.Event())
+        stop = StopRequests(threading.Event(), threading.Event())
         with pytest.raises(PenstockError, match=f"needs {slots + 1} slots, one for.*has {slots} .*early"):
             PipelineRun(topics.pipeline(both), spark, tmp_path, stop, Observer()).supervise()
     assert not list(tmp_path.glob("*/offsets"))
@@ -541,6 +543,6 @@ def test_what_spark_alone_refuses_ends_the_run_with_its_words(
         )
     )
     topics.send(1)
-    supervised = PipelineRun(pipeline, spark, tmp_path, Stop(threading.Event(), threading.Event()), Observer())
+    supervised = PipelineRun(pipeline, spark, tmp_path, StopRequests(threading.Event(), threading.Event()), Observer())
     with one_partition(spark), pytest.raises(PenstockError, match=r"REAL_TIME_MODE\.OPERATOR_OR_SINK_NOT"):
         supervised.supervise()

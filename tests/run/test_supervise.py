@@ -25,7 +25,7 @@ from penstock.query.query import Query
 from penstock.run import faults, supervise
 from penstock.run.faults import Fault
 from penstock.run.life_signs import Observer
-from penstock.run.supervise import PipelineRun, Stop, Watched
+from penstock.run.supervise import PipelineRun, StopRequests, Watched
 
 LONG = timedelta(hours=1)
 
@@ -48,7 +48,7 @@ class Running:
     """A run of the pipeline, and its messages."""
 
     wait: Callable[[], None]
-    stop: Stop = field(default_factory=lambda: Stop(threading.Event(), threading.Event()))
+    stop: StopRequests = field(default_factory=lambda: StopRequests(threading.Event(), threading.Event()))
     said: list[str] = field(default_factory=list)
     faults: list[tuple[str, float | None]] = field(default_factory=list)
 
@@ -170,7 +170,7 @@ def test_a_failure_is_told_before_the_batches_of_the_other_queries_have_ended(mo
     monkeypatch.setattr(faults, "of_query", lambda one: fault if one is broken else None)
     monkeypatch.setattr(supervise, "end_after_batch", lambda spark, query: None)
     monkeypatch.setattr(PipelineRun, "_start", lambda run: [Watched(broken), Watched(busy)])
-    observer, stop = Told(), Stop(threading.Event(), threading.Event())
+    observer, stop = Told(), StopRequests(threading.Event(), threading.Event())
     run = PipelineRun(Waiting(lambda: None), cast(SparkSession, None), Path("nowhere"), stop, observer)
     ended: list[BaseException] = []
 

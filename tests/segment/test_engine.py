@@ -16,7 +16,7 @@ from segment_model import Change, Event
 from penstock import segment
 from penstock.segment.event_packing import joined, packer, unpack
 from penstock.segment.predicate_index import index
-from penstock.segment.record_store import Changes, RecordStore
+from penstock.segment.record_store import MembershipChanges, RecordStore
 from penstock.segment.rule_definitions import Condition, Rule
 from penstock.segment.rule_plan import RulePlan, plan
 
@@ -25,7 +25,7 @@ PERSONS = ["ann", "bob"]
 KINDS = ["", "enter", "prolong", "leave", "expire"]
 
 
-def said(made: RulePlan, found: Changes) -> list[Change]:
+def said(made: RulePlan, found: MembershipChanges) -> list[Change]:
     return [
         Change(person.decode(), made.source[rule].name, KINDS[kind], at, until)
         for person, (_, rule, kind, at, until) in zip(found.ids, found.rows.tolist(), strict=True)

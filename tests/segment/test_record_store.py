@@ -14,7 +14,7 @@ from segment_model import Event
 
 from penstock import segment
 from penstock.segment import processor
-from penstock.segment.record_store import SMALLEST, Changes, RecordStore, migrated
+from penstock.segment.record_store import SMALLEST, MembershipChanges, RecordStore, migrated
 from penstock.segment.rule_definitions import Rule
 from penstock.segment.rule_plan import ENTER, EXPIRE, LEAVE, MARKED, PROLONG, plan
 
@@ -23,7 +23,7 @@ KINDS = ["", "enter", "prolong", "leave", "expire"]
 Told = tuple[str, str, str, int]
 
 
-def told(found: Changes) -> list[Told]:
+def told(found: MembershipChanges) -> list[Told]:
     """Person, segment, kind and time of each membership event."""
     return [
         (person.decode(), found.source[rule].name, KINDS[kind], at)
@@ -220,10 +220,10 @@ def test_one_event_may_cause_more_membership_events_than_there_was_room_for() ->
     assert len(told(store.tick(1000))) == count
 
 
-def changes(*found: tuple[str, int, int, int, int]) -> Changes:
+def changes(*found: tuple[str, int, int, int, int]) -> MembershipChanges:
     """Of each: person, rule, kind, at, until."""
     people = [person.encode() for person, *_ in found]
-    return Changes(people, np.array([(0, *row) for _, *row in found], np.int64).reshape(-1, 5), tuple(RULES))
+    return MembershipChanges(people, np.array([(0, *row) for _, *row in found], np.int64).reshape(-1, 5), tuple(RULES))
 
 
 def unpacked(data: bytes | None) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Column, SparkSession, functions as F, types as st
 
-from penstock.segment.predicate_index import WORD, Divided, divided, index
+from penstock.segment.predicate_index import WORD, IndexedPredicate, divided, index
 
 SCHEMA = (
     st.StructType()
@@ -93,7 +93,7 @@ def test_the_bits_are_those_of_spark(spark: SparkSession) -> None:
     ],
 )
 def test_what_is_divided(predicate: str, texts: dict[str, set[str]], rest: str) -> None:
-    assert divided(predicate, SCHEMA) == Divided({name: frozenset(some) for name, some in texts.items()}, rest)
+    assert divided(predicate, SCHEMA) == IndexedPredicate({name: frozenset(some) for name, some in texts.items()}, rest)
 
 
 @pytest.mark.parametrize(

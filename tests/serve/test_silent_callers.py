@@ -26,13 +26,13 @@ from waiting import PATIENCE, patience, until
 
 from penstock.connect.api import application
 from penstock.ingest.callers import ApiKeys
-from penstock.ingest.events import Events
+from penstock.ingest.events import KeyedEvents
 from penstock.segment.member_tables.delivery_server import Deliveries, app as deliveries_app
 from penstock.serve import listener, rest_server
 from penstock.serve.rest_server import RestServer, bind
 from penstock.state.serve import app as state_app
 from penstock.watch import metrics_server, served_app
-from penstock.watch.metrics_server import Answer, Place, as_json, pages, served
+from penstock.watch.metrics_server import ListenAddress, MetricsAnswer, as_json, pages, served
 from penstock.watch.program import Program
 from penstock.watch.served_app import observed
 
@@ -75,7 +75,7 @@ def rest(app: Starlette) -> Iterator[str]:
 
 @contextmanager
 def metrics(folder: Path) -> Iterator[Target]:
-    with served(Place("127.0.0.1", 0), pages([], dict, lambda: [])) as url:
+    with served(ListenAddress("127.0.0.1", 0), pages([], dict, lambda: [])) as url:
         yield Target(url, "/metrics", "/metrics", os.getpid())
 
 
@@ -206,17 +206,17 @@ def slow_app(go: threading.Event, folder: Path) -> Iterator[tuple[str, bytes]]:
 
 @contextmanager
 def slow_page(go: threading.Event, folder: Path) -> Iterator[tuple[str, bytes]]:
-    def slow() -> Answer:
+    def slow() -> MetricsAnswer:
         assert go.wait(PATIENCE)
         return as_json({})
 
-    with served(Place("127.0.0.1", 0), pages([], dict, lambda: []) | {"/slow": slow}) as url:
+    with served(ListenAddress("127.0.0.1", 0), pages([], dict, lambda: []) | {"/slow": slow}) as url:
         yield url, get("/slow")
 
 
 @contextmanager
 def slow_store(go: threading.Event, folder: Path) -> Iterator[tuple[str, bytes]]:
-    def put(store: Memory, topic: str, events: Events) -> asyncio.Future[bool]:
+    def put(store: Memory, topic: str, events: KeyedEvents) -> asyncio.Future[bool]:
         return asyncio.get_running_loop().run_in_executor(None, go.wait, PATIENCE)
 
     limits = "[limits]\nconnections = 50\nconnections_per_address = 50\n"
@@ -279,7 +279,7 @@ def ready_app(unready: Callable[[], list[str]]) -> Iterator[str]:
 
 @contextmanager
 def ready_page(unready: Callable[[], list[str]]) -> Iterator[str]:
-    with served(Place("127.0.0.1", 0), pages([], dict, unready)) as url:
+    with served(ListenAddress("127.0.0.1", 0), pages([], dict, unready)) as url:
         yield url
 
 

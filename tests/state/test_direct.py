@@ -26,7 +26,7 @@ from penstock.state import direct, store_rows
 from penstock.state.change_files import DamagedState
 from penstock.state.direct import Direct
 from penstock.state.read import Checkpoints
-from penstock.state.stores import Answer, Freshness, StateStore, find, stores
+from penstock.state.stores import Freshness, StateRows, StateStore, find, stores
 
 PREFIX = "spark.sql.streaming.stateStore."
 PROVIDER, SNAPSHOTS = f"{PREFIX}providerClass", f"{PREFIX}rocksdb.changelogCheckpointing.enabled"
@@ -177,7 +177,7 @@ SEEN = ("count", "brief", "places", "short_places", "times", "numbers", "all_typ
 """Variables of the query `seen`."""
 
 
-def told(answer: Answer) -> tuple[str, list[str]]:
+def told(answer: StateRows) -> tuple[str, list[str]]:
     """The state's name, and its rows as JSON; which rows are first is not said."""
     return answer.name, sorted(map(exact_json.dumps, answer.rows))
 
@@ -301,13 +301,13 @@ class Fake:
     def overview(self) -> list[dict[str, Any]]:
         raise AssertionError
 
-    def get(self, name: str, key: str, limit: int = 0) -> Answer:
+    def get(self, name: str, key: str, limit: int = 0) -> StateRows:
         self.asked.append(name)
-        return Answer(name, Freshness(1, None), [key])
+        return StateRows(name, Freshness(1, None), [key])
 
-    def scan(self, name: str, where: str | None = None, limit: int = 0) -> Answer:
+    def scan(self, name: str, where: str | None = None, limit: int = 0) -> StateRows:
         self.asked.append(name)
-        return Answer(name, Freshness(1, None), [where])
+        return StateRows(name, Freshness(1, None), [where])
 
 
 def left(folder: Path, capsys: pytest.CaptureFixture[str], name: str = "count", key: str | None = None) -> str:

@@ -25,7 +25,7 @@ from penstock.segment.rule_plan import plan
 from penstock.state import read
 from penstock.state.direct import Direct
 from penstock.state.read import Checkpoints, opened
-from penstock.state.stores import Answer, find, stores
+from penstock.state.stores import StateRows, find, stores
 from penstock.state.unpacking import shown, unpack_segments, unpack_tables
 from penstock.table import Table
 from penstock.table.revisions import ROW_DELETED, ROW_VERSION, Revisions
@@ -97,7 +97,7 @@ def test_without_spark_the_answers_are_the_same(states: Checkpoints) -> None:
         direct.get("shop/groups", "u2")
 
 
-def in_order(answer: Answer) -> tuple[str, list[str]]:
+def in_order(answer: StateRows) -> tuple[str, list[str]]:
     """The state's name, and its rows as JSON; which bucket is first is not said."""
     return answer.name, sorted(map(json.dumps, answer.rows))
 

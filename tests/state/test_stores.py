@@ -18,9 +18,9 @@ from penstock.errors import PenstockError
 from penstock.state.serve import app
 from penstock.state.stores import (
     LIMIT,
-    Answer,
     Freshness,
-    NotFound,
+    NoSuchState,
+    StateRows,
     cut,
     find,
     of_columns,
@@ -135,17 +135,19 @@ def test_a_name_may_be_cut_short_if_it_is_of_one_store(tmp_path: Path) -> None:
     checkpoint(tmp_path / "shop/buys", ("save", ()), ("symmetricHashJoin", ()))
     for name in ("shop/clicks/save", "shop/clicks"):
         assert find(tmp_path, name).name == "shop/clicks/save"
-    with pytest.raises(NotFound, match=r"shop/buys names 3 states .checkpoints in .*choose one of: shop/buys/save, "):
+    with pytest.raises(
+        NoSuchState, match=r"shop/buys names 3 states .checkpoints in .*choose one of: shop/buys/save, "
+    ):
         find(tmp_path, "shop/buys")
     # The start of a word is not the start of a name.
-    with pytest.raises(NotFound, match=r"there is no state shop/click .*choose one of: shop/buys/save"):
+    with pytest.raises(NoSuchState, match=r"there is no state shop/click .*choose one of: shop/buys/save"):
         find(tmp_path, "shop/click")
     with pytest.raises(PenstockError, match=r"shop/buys/save holds nothing yet: no batch is committed.*wait"):
         find(tmp_path, "shop/buys/save").fresh()
 
 
 def test_without_any_state_the_next_step_is_to_wait(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"there is no state x .*wait for the first batch: there is none yet"):
+    with pytest.raises(NoSuchState, match=r"there is no state x .*wait for the first batch: there is none yet"):
         find(tmp_path, "x")
     assert unknown("x", ["x/a", "x/b"], [], "here").what == "x names 2 states"
 
@@ -157,8 +159,8 @@ def test_an_answer_says_how_old_it_is_and_whether_there_are_more_rows() -> None:
     assert 60 <= told["age_seconds"] < 90
     assert not cut("s", Freshness(7, ago), [1, 2], 2).more
     assert Freshness(None, None).told() == {"batch": None, "committed": None, "age_seconds": None}
-    with pytest.raises(NotFound, match=r"s has nothing under the key k .batch 7.*penstock state scan s"):
-        require_some(Answer("s", Freshness(7, ago), []), "k")
+    with pytest.raises(NoSuchState, match=r"s has nothing under the key k .batch 7.*penstock state scan s"):
+        require_some(StateRows("s", Freshness(7, ago), []), "k")
 
 
 @pytest.mark.parametrize(
@@ -187,15 +189,15 @@ class Fake:
     def overview(self) -> list[dict[str, Any]]:
         return [{"name": "q/s"}]
 
-    def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
+    def get(self, name: str, key: str, limit: int = LIMIT) -> StateRows:
         self.asked.append((name, key, limit))
-        return require_some(Answer(name, Freshness(1, None), [key] if key else []), key)
+        return require_some(StateRows(name, Freshness(1, None), [key] if key else []), key)
 
-    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
+    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> StateRows:
         self.asked.append((name, where, limit))
         if name == "away":
             raise type("Away", (PenstockError,), {"retriable": True})("it is away", next="wait")
-        return Answer(name, Freshness(1, None), [1])
+        return StateRows(name, Freshness(1, None), [1])
 
 
 def ask(server: Starlette, path: str, query: str = "") -> tuple[int, Any]:

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as some
 from pyspark.sql import Row, SparkSession, functions as F, types as st
 from store_bytes import encoded
 
-from penstock.state.unsafe_rows import FIXED, Damaged, OtherType, decoder, hashed, partition, schema, shown
+from penstock.state.unsafe_rows import FIXED, DamagedRow, OtherType, decoder, hashed, partition, schema, shown
 
 NUMBERS = {st.ByteType: 8, st.ShortType: 16, st.IntegerType: 32, st.DateType: 32, st.LongType: 64, st.TimestampType: 64}
 SINGLE: list[tuple[st.DataType, some.SearchStrategy[Any]]] = [
@@ -60,7 +60,7 @@ def test_damaged_rows_are_refused_or_read(made: tuple[st.DataType, Any], data: s
     for broken in (row, row[: data.draw(some.integers(0, len(row)))]):
         try:
             shown(decoder(kind)(memoryview(bytes(broken))), kind)
-        except (Damaged, OtherType):
+        except (DamagedRow, OtherType):
             continue
 
 
@@ -68,7 +68,7 @@ def test_damaged_rows_are_refused_or_read(made: tuple[st.DataType, Any], data: s
 def test_any_bytes_are_refused_or_read(made: tuple[st.DataType, Any], data: bytes) -> None:
     try:
         decoder(made[0])(memoryview(data))
-    except Damaged as error:
+    except DamagedRow as error:
         assert str(error)
 
 
@@ -80,7 +80,7 @@ def test_bytes_that_are_named_over_and_over_are_refused() -> None:
         kind = st.ArrayType(kind)
         begin = 8 + 16 + 800
         data = struct.pack("<q", 100) + bytes(16) + struct.pack("<II", len(data), begin) * 100 + data
-    with pytest.raises(Damaged, match="more bytes than it has"):
+    with pytest.raises(DamagedRow, match="more bytes than it has"):
         decoder(st.ArrayType(kind))(memoryview(data))
 
 
@@ -91,7 +91,7 @@ def test_a_count_that_cannot_be_is_refused_before_anything_is_allocated(count: i
         st.ArrayType(st.StringType()),
         st.MapType(st.StringType(), st.ByteType()),
     ):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedRow):
             decoder(kind)(memoryview(struct.pack("<qqq", count, 0, 0)))
 
 

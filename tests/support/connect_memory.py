@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.connector_store import ConnectorStore, Kept
+from penstock.connect.connector_store import ConnectorStore, StoredConnector
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided, Provider
 from penstock.connect.worker import ConnectWorker
@@ -27,13 +27,13 @@ RIGHT = {
 class Memory(ConnectorStore):
     """Stores connectors without Kafka; `down` makes it refuse records."""
 
-    def __init__(self, stored: Mapping[str, Kept] | None = None) -> None:
+    def __init__(self, stored: Mapping[str, StoredConnector] | None = None) -> None:
         super().__init__("localhost:9", "none", {})
         self.records: list[tuple[str, Mapping[str, Any] | None]] = []
         self.down = False
         self._stored = dict(stored or {})
 
-    def load(self) -> dict[str, Kept]:
+    def load(self) -> dict[str, StoredConnector]:
         return self._stored
 
     def close(self) -> None: ...

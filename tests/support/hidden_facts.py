@@ -21,8 +21,8 @@ from penstock.replicate.hidden_state import (
     PARTITION,
     RANGE,
     Path,
-    Shape,
-    Written,
+    WantedFacts,
+    WriteFacts,
     facts,
 )
 from penstock.replicate.table_scan import Side, scans
@@ -46,7 +46,7 @@ def differences(found: HiddenScans) -> list[Any]:
     ]
 
 
-def entries(reader: FragmentReader, shape: Shape, now: int, base_time: int) -> set[Entry]:
+def entries(reader: FragmentReader, shape: WantedFacts, now: int, base_time: int) -> set[Entry]:
     """The facts of a table, with times relative to `base_time`."""
     found: set[Entry] = set()
     for part in reader.partitions(FIRST_TOKEN, LAST_TOKEN):
@@ -59,7 +59,7 @@ def entries(reader: FragmentReader, shape: Shape, now: int, base_time: int) -> s
     return found
 
 
-def _entries(shape: Shape, pk: int, path: Path, written: Written, base_time: int) -> Iterator[Entry]:
+def _entries(shape: WantedFacts, pk: int, path: Path, written: WriteFacts, base_time: int) -> Iterator[Entry]:
     time = written.time - base_time
     if path.kind == RANGE:
         for point in product(POINTS, repeat=len(shape.clustering)):
@@ -70,7 +70,7 @@ def _entries(shape: Shape, pk: int, path: Path, written: Written, base_time: int
     yield pk, path.kind, ck if path.kind != PARTITION else (), path.column, path.element, time
 
 
-def _inside(shape: Shape, path: Path, point: tuple[int, ...]) -> bool:
+def _inside(shape: WantedFacts, path: Path, point: tuple[int, ...]) -> bool:
     def place(values: Any, weight: int) -> Any:
         return position(shape.clustering, values, weight)
 

@@ -16,7 +16,7 @@ from waiting import PATIENCE
 
 from penstock.ingest import ingest_server as server
 from penstock.ingest.app import App
-from penstock.ingest.events import Events
+from penstock.ingest.events import KeyedEvents
 from penstock.ingest.exchange import InFlight
 from penstock.ingest.ingest_metrics import IngestCounts
 from penstock.ingest.ingest_settings import Given, read
@@ -37,7 +37,7 @@ class Memory:
     status = 200
     events: dict[str, list[Stored]] = field(default_factory=lambda: defaultdict(list))
 
-    def put(self, topic: str, events: Events) -> asyncio.Future[None]:
+    def put(self, topic: str, events: KeyedEvents) -> asyncio.Future[None]:
         keys = events.key_texts().listed()
         self.events[topic] += map(Stored, keys, (value or b"" for value in events.values.listed()))
         done = asyncio.get_running_loop().create_future()

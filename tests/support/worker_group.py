@@ -20,7 +20,7 @@ from penstock.serve.rest_server import RestServer, address_of, bind
 from penstock.wire.broker_connection import BrokerConnection
 from penstock.wire.cluster import Broker, Cluster
 from penstock.wire.errors import ConnectionLost
-from penstock.wire.group_member import GroupMember
+from penstock.wire.group_member import Membership
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 DEFAULTS = {
@@ -83,7 +83,7 @@ def member_of(
         worker.close()
 
 
-def cut_off(member: GroupMember) -> None:
+def cut_off(member: Membership) -> None:
     """Let no request of this member reach a broker any more; call it in the event loop."""
     for cluster in member._clusters:
         _cut(cluster)

@@ -33,7 +33,7 @@ from penstock.keyed_state.byte_index import KeyIndex
 from penstock.local.services import Services
 from penstock.process import waits
 from penstock.table import global_tables
-from penstock.table.global_tables import CompactedTopic, Replica, replica
+from penstock.table.global_tables import GlobalTopic, Replica, replica
 from penstock.table.json_rows import decoded
 from penstock.table.latest_rows import InMemory, OnDisk
 from penstock.wire.errors import Unreachable
@@ -234,7 +234,7 @@ def test_a_replica_follows_its_topic(
     services: Services, people: tuple[str, Producer], memory: int, tmp_path: Path
 ) -> None:
     topic, producer = people
-    replica = Replica(CompactedTopic(topic, services.kafka, SCHEMA, memory, str(tmp_path)))
+    replica = Replica(GlobalTopic(topic, services.kafka, SCHEMA, memory, str(tmp_path)))
     keys = pa.array([b"ann", b"bob", b"dan"])
     assert replica.get(keys)[1]["name"].to_pylist() == ["ann", "bob", None]
     producer.produce(topic, b'{"name": "dan"}', key="dan")

@@ -20,7 +20,7 @@ from penstock.database.cql_connection import close, connection
 from penstock.local.services import down, up
 from penstock.process import waits
 from penstock.table import global_tables
-from penstock.table.global_tables import CompactedTopic, Replica
+from penstock.table.global_tables import GlobalTopic, Replica
 from penstock.wire import BlockingProducer, Reader
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
@@ -84,7 +84,7 @@ def test_a_table_keeps_its_rows_while_its_broker_is_away(
     try:
         send(services.kafka, "ann")
         schema = pa.schema([("name", pa.string())])
-        feed = CompactedTopic("people", services.kafka, schema, 1 << 20, "", max_decompressed_bytes=MOST)
+        feed = GlobalTopic("people", services.kafka, schema, 1 << 20, "", max_decompressed_bytes=MOST)
         patient = Replica(feed)
         assert names(patient) == ["ann", None] and patient.stale_ms == 0
         monkeypatch.setattr(global_tables, "Reader", partial(Reader, patience="1 second"))

@@ -26,10 +26,10 @@ from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.query.query import Query, write
 from penstock.run.pipeline import pipeline
-from penstock.run.supervise import PipelineRun, Stop
+from penstock.run.supervise import PipelineRun, StopRequests
 from penstock.watch import lineage
 from penstock.watch.graph import Node, table, topic
-from penstock.watch.lineage import Lineage, Sender, dataset, receiver, sent
+from penstock.watch.lineage import Lineage, LineageSender, dataset, receiver, sent
 from penstock.wire.producer.blocking import BlockingProducer
 
 
@@ -193,7 +193,7 @@ def test_a_real_pipeline_tells_its_tables_and_topics(
                 write(found.select("id", "person"), files.sink(tmp_path / "out"), name="found"),
             ]
 
-        stop = Stop(threading.Event(), threading.Event())
+        stop = StopRequests(threading.Event(), threading.Event())
         with sent(at.url) as observer:
             PipelineRun(both, spark, tmp_path / "checkpoints", stop, observer, once=True).supervise()
         assert at.types("both.changes") == at.types("both.found") == ["START", "COMPLETE"]
@@ -235,7 +235,7 @@ def timed(work: Callable[[], object]) -> float:
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
 def test_events_wait_for_a_receiver_that_fails(status: int, at: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     at.status, at.resets = status, 1
-    sender = Sender(f"{at.url}/a")
+    sender = LineageSender(f"{at.url}/a")
     made = [event() for _ in range(3)]
     for one in made:
         sender.put(one)
@@ -259,7 +259,7 @@ def test_events_wait_for_a_receiver_that_fails(status: int, at: Receiver, caplog
 @pytest.mark.parametrize("status", [400, 401, 404, 301])
 def test_an_event_that_is_refused_is_left_out(status: int, at: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     at.status = status
-    sender = Sender(f"{at.url}/a")
+    sender = LineageSender(f"{at.url}/a")
     sender.put(event("RUNNING"))
     sender.close()
     assert at.tries == 1
@@ -274,7 +274,7 @@ def test_nobody_waits_for_a_receiver_that_is_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(lineage, "PATIENCE", 3600.0)
-    sender = Sender("http://127.0.0.1:1/a")
+    sender = LineageSender("http://127.0.0.1:1/a")
     for _ in range(1000):
         sender.put(event())
     until(lambda: caplog.records, "a warning")
@@ -287,7 +287,7 @@ def test_nobody_waits_for_a_receiver_that_is_away(
 def test_the_oldest_events_are_dropped_while_a_receiver_is_away(monkeypatch: pytest.MonkeyPatch, at: Receiver) -> None:
     monkeypatch.setattr(lineage, "FIRST_PAUSE", 0.2)
     at.status = 500
-    sender = Sender(f"{at.url}/a")
+    sender = LineageSender(f"{at.url}/a")
     sender.put(event())
     until(lambda: at.tries, "the first try")
     made = [event() for _ in range(lineage.ROOM + 5)]
@@ -302,7 +302,7 @@ def test_the_oldest_events_are_dropped_while_a_receiver_is_away(monkeypatch: pyt
 def test_a_slow_receiver_delays_the_end_only_so_long(monkeypatch: pytest.MonkeyPatch, at: Receiver) -> None:
     monkeypatch.setattr(lineage, "PATIENCE", 0.2)
     at.slow = 3600.0
-    sender = Sender(f"{at.url}/a")
+    sender = LineageSender(f"{at.url}/a")
     sender.put(event())
     until(lambda: at.tries, "a request")
     assert timed(sender.close) < PATIENCE
@@ -312,7 +312,7 @@ def test_a_key_that_no_header_can_have_is_told(
     monkeypatch: pytest.MonkeyPatch, at: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(lineage.API_KEY, "a\nb")
-    sender = Sender(f"{at.url}/a")
+    sender = LineageSender(f"{at.url}/a")
     sender.put(event())
     sender.close()
     assert at.tries == 0

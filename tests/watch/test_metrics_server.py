@@ -16,12 +16,12 @@ from waiting import PATIENCE, until
 from penstock import __version__
 from penstock.errors import PenstockError
 from penstock.watch import metrics_server
-from penstock.watch.metrics_server import Answer, Page, Place, as_json, pages, served
+from penstock.watch.metrics_server import ListenAddress, MetricsAnswer, Page, as_json, pages, served
 
-LOCAL = Place("127.0.0.1", 0)
+LOCAL = ListenAddress("127.0.0.1", 0)
 
 
-def fails() -> Answer:
+def fails() -> MetricsAnswer:
     raise RuntimeError("a secret of the page")
 
 
@@ -138,7 +138,7 @@ def test_not_a_number_is_no_answer(caplog: pytest.LogCaptureFixture) -> None:
 def test_only_some_connections_are_served_at_a_time() -> None:
     inside, most, go, lock = [0], [0], threading.Event(), threading.Lock()
 
-    def slow() -> Answer:
+    def slow() -> MetricsAnswer:
         with lock:
             inside[0] += 1
             most[0] = max(most[0], inside[0])
@@ -163,14 +163,14 @@ def test_only_some_connections_are_served_at_a_time() -> None:
 
 
 def test_a_port_that_is_taken_is_an_error_with_the_next_step() -> None:
-    with server() as (host, port), pytest.raises(PenstockError) as refused, served(Place(host, port), {}):
+    with server() as (host, port), pytest.raises(PenstockError) as refused, served(ListenAddress(host, port), {}):
         pass
     assert str(port) in refused.value.where and "--metrics" in refused.value.next
 
 
 @pytest.mark.parametrize("host", ["256.0.0.1", "no.such.host.invalid", "192.0.2.1"])
 def test_an_address_of_no_interface_is_an_error(host: str) -> None:
-    with pytest.raises(PenstockError, match="cannot listen"), served(Place(host, 0), {}):
+    with pytest.raises(PenstockError, match="cannot listen"), served(ListenAddress(host, 0), {}):
         pass
 
 
@@ -179,11 +179,11 @@ def test_the_port_is_free_again_after_the_end() -> None:
         pass
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(place)
-    with served(Place(*place), {}):
+    with served(ListenAddress(*place), {}):
         socket.create_connection(place).close()
 
 
 def test_a_warning_where_others_can_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with served(Place("0.0.0.0", 0), {}):
+    with served(ListenAddress("0.0.0.0", 0), {}):
         pass
     assert "without authentication" in capsys.readouterr().err

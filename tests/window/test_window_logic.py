@@ -15,7 +15,7 @@ from pyspark.sql import types as st
 from penstock.keyed_state.aggregates import Aggregate, PartialColumn
 from penstock.keyed_state.arrow_keys import packed, unpacked
 from penstock.keyed_state.buckets import BLOB, BUCKET, _once
-from penstock.window.windows import END, START, Panes, Sessions, Shape, Windows
+from penstock.window.windows import END, START, Panes, Sessions, Windows, WindowShape
 
 MS = 1000
 COUNT = Aggregate("n", (PartialColumn("n_count", "_of_n", "count", pa.int64()),), st.LongType())
@@ -33,7 +33,7 @@ PARTS = [part.column for aggregate in (COUNT, TOTAL, MEAN) for part in aggregate
 SOURCES = ["_of_n", "_of_total", "_of_mean"]
 
 
-def windows(shape: Shape, *, changes: bool = False) -> Run:
+def windows(shape: WindowShape, *, changes: bool = False) -> Run:
     return Run(Windows(shape, pa.schema([("k", pa.string())]), (COUNT, TOTAL, MEAN), changes))
 
 
@@ -154,7 +154,7 @@ def test_no_row_of_a_frame_that_is_no_stream_is_late_not_even_one_before_1970() 
 
 
 @pytest.mark.parametrize("shape", [Panes(10 * MS, 10 * MS), Panes(20 * MS, 5 * MS), Sessions(7 * MS)])
-def test_every_row_is_in_a_final_or_a_late_result(shape: Shape) -> None:
+def test_every_row_is_in_a_final_or_a_late_result(shape: WindowShape) -> None:
     draw, run, sent, results = random.Random(3), windows(shape), [], []
     for number in range(25):
         rows = [(draw.choice("abc"), max(0, number * 20 + draw.randint(-60, 20))) for _ in range(6)]

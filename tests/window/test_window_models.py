@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from pyspark.sql import types
 
 from penstock.keyed_state.aggregates import Aggregate, PartialColumn
-from penstock.window.windows import END, START, Panes, Sessions, Shape, Windows
+from penstock.window.windows import END, START, Panes, Sessions, Windows, WindowShape
 
 few = settings(max_examples=50)
 COUNT = Aggregate("n", (PartialColumn("n_count", "_of_n", "count", pa.int64()),), types.LongType())
@@ -29,7 +29,7 @@ ROWS: st.SearchStrategy[list[Row]] = st.lists(
 )
 
 
-def windows_of(shape: Shape, rows: list[Row]) -> dict[Window, list[Row]]:
+def windows_of(shape: WindowShape, rows: list[Row]) -> dict[Window, list[Row]]:
     """The rows of each window."""
     found = defaultdict[Window, list[Row]](list)
     if isinstance(shape, Panes):
@@ -57,11 +57,11 @@ def values_of(rows: list[Row]) -> Values:
     return len(rows), sum(known) if known else None, min(known, default=None)
 
 
-def expected(shape: Shape, rows: list[Row]) -> dict[Window, Values]:
+def expected(shape: WindowShape, rows: list[Row]) -> dict[Window, Values]:
     return {window: values_of(some) for window, some in windows_of(shape, rows).items()}
 
 
-def stage(shape: Shape, changes: bool = False) -> Run:
+def stage(shape: WindowShape, changes: bool = False) -> Run:
     return Run(Windows(shape, pa.schema([("k", pa.string())]), AGGREGATES, changes))
 
 
@@ -94,7 +94,7 @@ def values(row: dict[str, Any]) -> Values:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(batches=st.lists(ROWS, min_size=1, max_size=4))
 def test_windows_close_with_the_values_of_all_their_rows_however_they_came(
-    shape: Shape, batches: list[list[Row]]
+    shape: WindowShape, batches: list[list[Row]]
 ) -> None:
     run = stage(shape)
     assert [row for rows in batches for row in batch(run, rows)] == []
@@ -108,7 +108,7 @@ def test_windows_close_with_the_values_of_all_their_rows_however_they_came(
 @few
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(batches=st.lists(ROWS, min_size=1, max_size=4))
-def test_early_results_taken_by_start_are_the_windows_so_far(shape: Shape, batches: list[list[Row]]) -> None:
+def test_early_results_taken_by_start_are_the_windows_so_far(shape: WindowShape, batches: list[list[Row]]) -> None:
     """A row without a count says that a session with this start is now a part of another."""
     run, known, seen = stage(shape, changes=True), dict[tuple[Any, int], tuple[Window, Values]](), list[Row]()
     for rows in batches:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from wire_rows import batch_of, varint
 
-from penstock.wire.fetcher import Chunk, RecordsDamaged, RecordsTooLarge, RecordsUnreadable, Unreadable
+from penstock.wire.fetcher import FetchedBatches, RecordsDamaged, RecordsTooLarge, RecordsUnreadable, Unreadable
 from penstock.wire.records.batch_header import HEADER_SIZE, LOG_START, stamp
 from penstock.wire.records.compression import CODECS, NONE, ZSTD
 
@@ -47,8 +47,8 @@ def malformed(offset: int) -> bytes:
     return bytes(made)
 
 
-def chunk(data: bytes, start: int = 0, end: int | None = None) -> Chunk:
-    return Chunk("clicks", 3, start, end, memoryview(data), None)
+def chunk(data: bytes, start: int = 0, end: int | None = None) -> FetchedBatches:
+    return FetchedBatches("clicks", 3, start, end, memoryview(data), None)
 
 
 DATA = batch(10, [b"a", b"b"]) + batch(12, [bytes(BOUND)] * 4) + batch(16, [b"c"]) + malformed(17) + batch(18, [b"d"])

@@ -15,7 +15,7 @@ from penstock.wire.admin import Admin
 from penstock.wire.broker_connection import BrokerConnection
 from penstock.wire.cluster import Broker
 from penstock.wire.errors import ConnectionLost, InconsistentGroupProtocol
-from penstock.wire.group_member import GroupMember, GroupTimes
+from penstock.wire.group_member import GroupTimes, Membership
 
 TIMES = GroupTimes(session=6, heartbeat=0.2, rebalance=20)
 WORK = range(12)
@@ -45,8 +45,8 @@ class Share:
         self.out.append(why)
 
 
-def member(services: Services, group: str, share: Share, *, protocol: str = "shares") -> GroupMember:
-    return GroupMember(services.kafka, group, kind="test", protocol=protocol, work=share, times=TIMES)
+def member(services: Services, group: str, share: Share, *, protocol: str = "shares") -> Membership:
+    return Membership(services.kafka, group, kind="test", protocol=protocol, work=share, times=TIMES)
 
 
 async def ended(*tasks: asyncio.Task[None]) -> None:
@@ -113,7 +113,7 @@ def test_a_member_that_dies_is_out_after_the_session(services: Services) -> None
     asyncio.run(main())
 
 
-async def cut_off(member: GroupMember) -> None:
+async def cut_off(member: Membership) -> None:
     """Cut a member off from the brokers."""
 
     async def connect(broker: Broker) -> BrokerConnection:

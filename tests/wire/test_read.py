@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from wire_rows import Row, batch_of, varint
 
 from penstock.wire.records.batch_header import HEADER_SIZE, LOG_START, read_headers, stamp
-from penstock.wire.records.compression import CODECS, GZIP, NONE, ZSTD, CorruptRecords, TooLarge, compress
+from penstock.wire.records.compression import CODECS, GZIP, NONE, ZSTD, CorruptRecords, DecompressedTooLarge, compress
 from penstock.wire.records.record_decoder import ABORT, COMMIT, SCHEMA, control_type, decode, parts
 
 # The first call of a compiled loop may compile it.
@@ -247,6 +247,6 @@ def test_large_records_come_in_parts_of_some_megabytes() -> None:
 
 def test_headers_take_no_more_memory_than_the_bound() -> None:
     data = made_of(record(0, headers=100_000), 1, last=0, codec=ZSTD)
-    with pytest.raises(TooLarge, match="100000 headers of a record exceed 1000000 bytes"):
+    with pytest.raises(DecompressedTooLarge, match="100000 headers of a record exceed 1000000 bytes"):
         decode(data, verify=False, max_size=1_000_000)
     assert len(decode(data, verify=False)["headers"][0]) == 100_000

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.cdc import row_pairing
 from penstock.cdc.cdc_tables import LEFT, Images, LogLayout
-from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
+from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, TTL, ChangeRows
 from penstock.cdc.sent_groups import hashes
 from penstock.codec.problem import PROBLEM
 from penstock.database import Page
@@ -68,7 +68,7 @@ class ChangeDecoder:
         self.carried, self.asked = Page(left, whole.rows - rest, False), asked[rest:]
         if self.only is not None:
             wanted = view.among(groups.change, self.only)
-            groups = Groups(*(entries[wanted] for entries in groups))
+            groups = ChangeRows(*(entries[wanted] for entries in groups))
         return _Changes(self, view, groups).batch() if len(groups.change) else None
 
 
@@ -139,7 +139,7 @@ class FrameColumns:
 class _Changes(FrameColumns):
     """Builds the columns of changes from the log."""
 
-    def __init__(self, decoder: ChangeDecoder, view: View, groups: Groups) -> None:
+    def __init__(self, decoder: ChangeDecoder, view: View, groups: ChangeRows) -> None:
         super().__init__(view, groups.change, decoder.schema, decoder.read_micros)
         self.images, self.groups = decoder.images, groups
         self.code = view.buffer[view.starts[self.rows, OPERATION]].view(np.int8)

@@ -35,7 +35,7 @@ Find = Callable[[int, int], SentGroups]
 
 
 @dataclass(frozen=True)
-class Progress:
+class SentSoFar:
     """Everything up to `time` was sent and is complete; in (time, fresh] the groups `sent` were sent.
 
     The log was read up to `seen`: that is `fresh`, or `time` after a restart.
@@ -47,7 +47,7 @@ class Progress:
     seen: int = 0
 
 
-def step(at: Progress, find: Find, complete: int, fresh: int, back: int) -> tuple[Progress, SentGroups]:
+def step(at: SentSoFar, find: Find, complete: int, fresh: int, back: int) -> tuple[SentSoFar, SentGroups]:
     """Find the new groups up to `fresh`, looking `back` microseconds behind what was read.
 
     No more rows appear up to `complete`.
@@ -60,17 +60,17 @@ def step(at: Progress, find: Find, complete: int, fresh: int, back: int) -> tupl
         found = find(at.time, complete).plus(found)
     new = found.minus(at.sent)
     sent = at.sent.plus(new).within(complete, fresh)
-    return Progress(complete, fresh, sent, fresh), new
+    return SentSoFar(complete, fresh, sent, fresh), new
 
 
-def again(begin: Position, until: Position, find: Find) -> tuple[Progress, SentGroups]:
+def again(begin: Position, until: Position, find: Find) -> tuple[SentSoFar, SentGroups]:
     """The progress after the batch from `begin` to `until`, and the groups that it sent, perhaps with a few more."""
     found = find(begin.time, until.newest)
     before, _ = recover(begin.sent, found, begin.time, begin.newest)
     known, unsure = recover(until.sent, found, until.time, until.newest)
     new = found.within(begin.time, until.time).plus(known).plus(unsure).minus(before)
     sent = before.plus(new).within(until.time, until.newest)
-    return Progress(until.time, until.newest, sent, until.time), new
+    return SentSoFar(until.time, until.newest, sent, until.time), new
 
 
 class Fresh:
@@ -79,7 +79,7 @@ class Fresh:
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
         self.position = Position(0, 0)
-        self.progress = Progress(0, 0)
+        self.progress = SentSoFar(0, 0)
         self.batch: tuple[Position, Position, list[list[Span]]] | None = None
         self.idle = _IDLE[0]
 
@@ -128,12 +128,12 @@ class Fresh:
         self.batch = at, until, [[span] for span in self.planner.spans(begin, until)]
         return until
 
-    def _progress(self, at: Position) -> Progress:
+    def _progress(self, at: Position) -> SentSoFar:
         found = self._find(at.generation, at.time, at.newest) if at.newest > at.time else NONE
         known, _ = recover(at.sent, found, at.time, at.newest)
-        return Progress(at.time, at.newest, known, at.time)
+        return SentSoFar(at.time, at.newest, known, at.time)
 
-    def _tell(self, at: Position, made: Progress, end: int) -> bool:
+    def _tell(self, at: Position, made: SentSoFar, end: int) -> bool:
         """Whether the offset moves although nothing is sent: from time to time, and at the end of a generation."""
         moved = made.time > at.time or made.fresh > at.newest
         return moved and (self.planner.moves(at, now_micros()) or made.time >= end)
@@ -167,7 +167,7 @@ class Fresh:
         return groups_of(np.concatenate(found)) if found else NONE
 
 
-def _position(generation: int, made: Progress) -> Position:
+def _position(generation: int, made: SentSoFar) -> Position:
     if made.fresh == made.time:
         return Position(generation, made.time, now_micros())
     return Position(generation, made.time, now_micros(), made.fresh, digest(made.sent, made.time, made.fresh))

@@ -53,7 +53,7 @@ _WIDTHS = np.array([16, 16, 4, 1], np.int64)
 """Lengths of `STREAM`, `TIME`, `SEQUENCE` and `OPERATION` in bytes; a ttl may be null."""
 
 
-class Groups(NamedTuple):
+class ChangeRows(NamedTuple):
     """One entry per change: its row, the row of a range's end, the rows of its images, its write time in microseconds,
     and whether it is the last of its group."""
 
@@ -174,7 +174,7 @@ def _pair(
 
 def pair(
     buffer: Array, starts: Array, lengths: Array, key: Array, *, final: bool, preimages: bool, postimages: bool
-) -> tuple[Groups, int]:
+) -> tuple[ChangeRows, int]:
     """The changes of the page's complete groups, and the first row that is left over.
 
     Unless the page is `final`, its last group is left over, because it may continue on the next page. Raises
@@ -189,4 +189,4 @@ def pair(
         )
     out = np.empty((6, len(starts)), np.int64)
     count, rest = _pair(buffer, starts, lengths, key, final, preimages, postimages, out)
-    return Groups(*(out[i, :count] for i in range(6))), rest
+    return ChangeRows(*(out[i, :count] for i in range(6))), rest

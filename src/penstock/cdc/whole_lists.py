@@ -19,7 +19,7 @@ from penstock.database.cells import indexed
 from penstock.database.columns import Cells, decode
 from penstock.database.cql_types import Column, CqlTable, CqlType, spark_type
 from penstock.database.encode_cells import as_bytes, encode
-from penstock.database.requests import Request, RequestLimits, send_all
+from penstock.database.requests import CqlRequest, RequestLimits, send_all
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import partition_key
 from penstock.database.write_times import timed_columns
@@ -70,7 +70,7 @@ class WholeLists:
         where = " AND ".join(f"{quoted(each.name)} = ?" for each in key)
         text = f"SELECT {', '.join(wanted)} FROM {base_name(self.table)} WHERE {where}{' LIMIT 1' if static else ''}"
         count = len(self.table.partition_key)
-        requests = [Request(((text, row),), partition_key(row[:count])) for row in zip(*cells, strict=True)]
+        requests = [CqlRequest(((text, row),), partition_key(row[:count])) for row in zip(*cells, strict=True)]
         return send_all(
             self.chosen.access,
             self.table.keyspace,

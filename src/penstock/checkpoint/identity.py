@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log import CheckpointLog
 from penstock.errors import PenstockError
 from penstock.spark_runtime.logical_plan import analyzed, each
 
@@ -30,7 +30,7 @@ _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceIdentity:
     """What a source reads; `format` is its reader, which may change, as from Spark's Kafka reader to Penstock's."""
 
     kind: str
@@ -60,7 +60,7 @@ class SinkTarget:
 class CheckpointIdentity:
     """The sources of a query in the order of its plan, and its sinks in the order in which they are written."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceIdentity, ...]
     sinks: tuple[SinkTarget, ...]
 
     def text(self) -> str:
@@ -75,7 +75,7 @@ class CheckpointIdentity:
             kept = json.loads(text)
             if kept["version"] != 1:
                 raise ValueError(f"version {kept['version']}")
-            sources = tuple(Source(one["kind"], dict(one["of"]), one["format"]) for one in kept["sources"])
+            sources = tuple(SourceIdentity(one["kind"], dict(one["of"]), one["format"]) for one in kept["sources"])
             return cls(sources, tuple(SinkTarget(one["kind"], one["of"]) for one in kept["sinks"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(str(error)) from error
@@ -110,7 +110,7 @@ def require_own(store: CheckpointFolder, given: CheckpointIdentity) -> Checkpoin
 
     A checkpoint without a batch has no position yet, so any query may take it.
     """
-    log = Log(store)
+    log = CheckpointLog(store)
     log.check()
     known = kept(store)
     if known is not None and known != given and log.begun:
@@ -173,20 +173,20 @@ def streams(frame: DataFrame) -> Iterator[tuple[str, dict[str, str]]]:
             yield kind, {}
 
 
-def source_of(format: str, options: Mapping[str, str]) -> Source:
+def source_of(format: str, options: Mapping[str, str]) -> SourceIdentity:
     """What a Spark source with these options reads."""
     given = {name.lower(): value for name, value in options.items()}
     if format == CDC:
         table = given.get("table", "")
         of = {"table": table if '"' in table else table.lower(), "rows": given.get("rows", "changes")}
-        return Source("cdc", of, format)
+        return SourceIdentity("cdc", of, format)
     if format == OUR_KAFKA:
-        return Source("kafka", {"topic": given.get("topic", "")}, format)
+        return SourceIdentity("kafka", {"topic": given.get("topic", "")}, format)
     if format == SPARKS_KAFKA:
         named = {"subscribe": "topic", "subscribepattern": "pattern", "assign": "partitions"}
         of = {named[name]: given[name] for name in named if name in given}
         if "topic" in of:
             of["topic"] = ",".join(sorted(part.strip() for part in of["topic"].split(",")))
-        return Source("kafka", of, format)
+        return SourceIdentity("kafka", of, format)
     of = {name: _USER_INFO.sub("", given[name]) for name in NAMED if name in given}
-    return Source(format, of, format)
+    return SourceIdentity(format, of, format)

@@ -28,7 +28,7 @@ NONE = "-"
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedBatch:
     """A batch as in its offsets file: Spark's metadata, and a line for each source."""
 
     number: int
@@ -41,7 +41,7 @@ class Planned:
         return float(self.about.get("batchTimestampMs", 0)) / 1000
 
 
-class Log:
+class CheckpointLog:
     """The files of one checkpoint as they are now."""
 
     def __init__(self, store: CheckpointFolder) -> None:
@@ -91,7 +91,7 @@ class Log:
         if committed < newest - 1:
             raise self._missing(f"{COMMITS}/{newest - 1}", f"batch {newest} was planned after it")
 
-    def batch(self, number: int) -> Planned:
+    def batch(self, number: int) -> PlannedBatch:
         """A batch as it was planned; raises `PenstockError` if its file is damaged or missing."""
         name = f"{OFFSETS}/{number}"
         text = self.store.read(name)
@@ -111,7 +111,7 @@ class Log:
             raise self._damaged(name, text, way_out) from None
         if not isinstance(about, dict):
             raise self._damaged(name, text, way_out)
-        return Planned(number, about, tuple(lines[2:]))
+        return PlannedBatch(number, about, tuple(lines[2:]))
 
     def commit(self, number: int) -> dict[str, Any]:
         """Spark's metadata of a finished batch; raises `PenstockError` if its file is damaged or missing."""
@@ -199,14 +199,14 @@ class Log:
         return self._broken(f"the checkpoint's file {name} is missing: {why}", "put the folder back from a backup")
 
     def _broken(self, what: str, next: str) -> PenstockError:
-        return Damaged(
+        return DamagedCheckpoint(
             what,
             where=f"checkpoint {self.store.where}",
             next=f"{next}; or choose where to continue: `penstock checkpoints set NAME --to TIME`",
         )
 
 
-class Damaged(PenstockError):
+class DamagedCheckpoint(PenstockError):
     """A checkpoint with a file that is damaged or missing."""
 
 

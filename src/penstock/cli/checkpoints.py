@@ -17,7 +17,7 @@ from penstock.cli.arguments import add_checkpoints, add_command
 from penstock.cli.output import aligned, in_largest_units
 from penstock.errors import PenstockError
 from penstock.run import positions
-from penstock.run.positions import Shown
+from penstock.run.positions import CheckpointPosition
 
 EXAMPLES = {
     "list": ("checkpoints list", "checkpoints list --json"),
@@ -93,7 +93,7 @@ def _list(args: Namespace, root: CheckpointFolder) -> None:
             print(f"{one.name}: {one.problem}", file=sys.stderr)
 
 
-def _row(one: Shown) -> tuple[str, ...]:
+def _row(one: CheckpointPosition) -> tuple[str, ...]:
     lags = [reading.lag for reading in one.readings if reading.lag is not None]
     return (
         one.name,

@@ -25,7 +25,7 @@ from penstock.cli.arguments import (
 )
 from penstock.connect import connector_files, worker_settings
 from penstock.connect.api import application
-from penstock.connect.connector_files import FileStore
+from penstock.connect.connector_files import ConnectorFiles
 from penstock.connect.connector_store import ConnectorStore
 from penstock.connect.group.group_worker import GroupWorker
 from penstock.connect.only_worker import OnlyWorker
@@ -39,7 +39,7 @@ from penstock.connect.world import World
 from penstock.process.signals import listen
 from penstock.run.checkpoint import lock
 from penstock.run.executors import require_executors
-from penstock.run.supervise import Stop
+from penstock.run.supervise import StopRequests
 from penstock.serve.hosts import Asgi, Hosts, warn_if_open
 from penstock.serve.passwords import protected
 from penstock.serve.rest_server import RestServer, address_of, bind
@@ -54,7 +54,7 @@ from penstock.spark_runtime.session import (
 )
 from penstock.spark_runtime.settings import CORES
 from penstock.watch import lineage
-from penstock.watch.metrics_server import Place, pages, served
+from penstock.watch.metrics_server import ListenAddress, pages, served
 from penstock.watch.probe import Prober
 from penstock.watch.program import Program
 from penstock.watch.query_metrics import QueryMetrics
@@ -108,7 +108,7 @@ def run(args: Namespace) -> int:
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, handlers=[lines])
     # The driver logs a warning for each protocol version that it tries.
     logging.getLogger("cassandra").setLevel(logging.ERROR)
-    stop = Stop(threading.Event(), threading.Event())
+    stop = StopRequests(threading.Event(), threading.Event())
     listen(stop.gently, stop.now)
     data = args.data.resolve()
     with (
@@ -177,7 +177,7 @@ def _worker(
     """
     group, client = chosen.group, chosen.client()
     if given:
-        return ConnectWorker(world, FileStore(chosen.servers, client, given), address)
+        return ConnectWorker(world, ConnectorFiles(chosen.servers, client, given), address)
     if group is None:
         store = ConnectorStore(chosen.servers, chosen.topic, client, chosen.max_decompressed)
         return ConnectWorker(world, store, address, only)
@@ -204,7 +204,7 @@ def _told(place: tuple[str, int] | None, worker: Worker, said: SparkLines) -> It
         program = Program("connect", worker.address)
         collectors = [QueryMetrics(meters), TaskMetrics(worker), said]
         found = pages(collectors, lambda: status_of(program, meters, worker), lambda: unready(worker))
-        with served(Place(*place), found) as url, written(program.run_file(url, servers=worker.world.servers)):
+        with served(ListenAddress(*place), found) as url, written(program.run_file(url, servers=worker.world.servers)):
             yield url
 
 
@@ -220,7 +220,7 @@ def _serve(
     bound: socket.socket,
     hosts: Hosts,
     metrics: str,
-    stop: Stop,
+    stop: StopRequests,
     jvm: Jvm,
 ) -> None:
     """Answer requests until a signal; raises PenstockError if Spark's process ends."""

@@ -22,7 +22,7 @@ GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)
 
 
 @dataclass(frozen=True)
-class Command:
+class RunningCommand:
     """A running command; `processes` and `memory` (resident bytes) count those that it has started, too.
 
     `listens` are the addresses on which it takes requests; processes of Spark have others.
@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def commands() -> Iterator[Command]:
+def commands() -> Iterator[RunningCommand]:
     """The running commands of penstock that this user may see, but this process."""
     for process in psutil.process_iter():
         with suppress(*GONE):
@@ -64,7 +64,7 @@ def commands() -> Iterator[Command]:
             if not words or process.pid == os.getpid() or _is_worker(process):
                 continue
             all_of_it = [process, *process.children(recursive=True)]
-            yield Command(
+            yield RunningCommand(
                 process.pid,
                 shlex.join(words),
                 round(time.time() - process.create_time(), 1),
@@ -116,7 +116,7 @@ def _folder(process: psutil.Process) -> str:
     return ""
 
 
-def _row(one: Command) -> tuple[str, ...]:
+def _row(one: RunningCommand) -> tuple[str, ...]:
     age, memory = in_largest_units(timedelta(seconds=one.age)), f"{one.memory >> 20} MiB"
     listens = ", ".join(one.listens) or "-"
     return str(one.pid), printable(one.command), age, str(one.processes), memory, listens, printable(one.folder)

@@ -36,7 +36,7 @@ from penstock.query.real_time import REAL_TIME
 from penstock.run.checkpoint import lock
 from penstock.run.executors import require_executors
 from penstock.run.life_signs import LifeSigns, Observers
-from penstock.run.supervise import Buildable, PipelineRun, Stop
+from penstock.run.supervise import Buildable, PipelineRun, StopRequests
 from penstock.spark_runtime.session import (
     end,
     explain,
@@ -50,7 +50,7 @@ from penstock.spark_runtime.session import (
 from penstock.spark_runtime.settings import CORES, is_local, is_on_cluster
 from penstock.watch import lineage
 from penstock.watch.meters import Meters
-from penstock.watch.metrics_server import Place, pages, served
+from penstock.watch.metrics_server import ListenAddress, pages, served
 from penstock.watch.probe import Prober, heard
 from penstock.watch.program import Program
 from penstock.watch.query_metrics import QueryMetrics
@@ -144,7 +144,7 @@ def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
 
 def supervise(pipeline: Runnable, args: Namespace, lines: Terminal) -> None:
     """Run the queries of a pipeline until they are stopped."""
-    stop = Stop(threading.Event(), threading.Event())
+    stop = StopRequests(threading.Event(), threading.Event())
     listen(stop.gently, stop.now)
     checkpoint = checkpoints(args) / pipeline.name
     updated = lines if args.log == TEXT and sys.stderr.isatty() else None
@@ -228,7 +228,7 @@ def _told(args: Namespace, pipeline: Runnable, checkpoint: Location, meters: Met
         return
     program = Program("run", pipeline.name)
     found = pages([QueryMetrics(meters)], lambda: status(program, meters), lambda: ready(meters))
-    with served(Place(*args.metrics), found) as url:
+    with served(ListenAddress(*args.metrics), found) as url:
         log.info("%s: metrics at %s/metrics", pipeline.name, url, extra={"event": "metrics", "url": url})
         with written(program.run_file(url, checkpoint=str(checkpoint))):
             yield

@@ -162,7 +162,7 @@ def _watched(args: argparse.Namespace) -> Iterator[DeliveryMeter]:
     """Serve the metrics of deliveries, and let other commands find them, while the code inside runs."""
     # Here, because deliveries on request count theirs in another way.
     from penstock.watch.delivery_meter import DeliveryMeter
-    from penstock.watch.metrics_server import Place, pages, served
+    from penstock.watch.metrics_server import ListenAddress, pages, served
 
     meter = DeliveryMeter()
     if args.metrics is None:
@@ -170,7 +170,7 @@ def _watched(args: argparse.Namespace) -> Iterator[DeliveryMeter]:
         return
     program = Program("segment", args.keyspace)
     found = pages([meter], lambda: {**head(program, time.time()), **meter.told()}, lambda: [])
-    with served(Place(*args.metrics), found) as url, written(program.run_file(url, servers=args.servers)):
+    with served(ListenAddress(*args.metrics), found) as url, written(program.run_file(url, servers=args.servers)):
         print(f"metrics at {url}/metrics", file=sys.stderr, flush=True)
         yield meter
 

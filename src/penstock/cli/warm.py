@@ -63,9 +63,9 @@ def _ingest() -> None:
     """From the body of a request to columns."""
     import numpy as np
 
-    from penstock.ingest.events import EventFormat, elements, table
+    from penstock.ingest.events import TopicFormat, elements, table
 
-    events, _ = EventFormat(None, ("k",), 100, 1).read(b'[{"k":"v"}]', lines=False, key=None)
+    events, _ = TopicFormat(None, ("k",), 100, 1).read(b'[{"k":"v"}]', lines=False, key=None)
     table([events])
     elements(np.zeros(1, np.uint8), 1)
 

@@ -19,7 +19,7 @@ from penstock.codec.connect_schema import topic_name
 from penstock.codec.envelope import Format, deletes_one_row, key_headers
 from penstock.codec.problem import good_changes
 from penstock.codec.text_formats import Json
-from penstock.codec.typed_records import Codec, Records, Transform
+from penstock.codec.typed_records import Codec, Transform, TypedRecords
 from penstock.errors import PenstockError
 
 Place: TypeAlias = Literal[
@@ -87,7 +87,7 @@ def events(
 
 def _records(
     changes: DataFrame, style: Format, topic: str | Column | None, *, tombstones: bool, skipped: Collection[str]
-) -> Records:
+) -> TypedRecords:
     """The records, before transforms and codecs."""
     table = layout(changes.schema, style.needed)
     if style.legacy:
@@ -95,7 +95,7 @@ def _records(
     changes = good_changes(changes)
     if skipped:
         changes = changes.where(~F.col("op").isin(*skipped))
-    return Records(
+    return TypedRecords(
         _followed(changes, table) if tombstones else changes.withColumn(envelope.TOMBSTONE, F.lit(False)),
         topic_name(f"{style.prefix}.{table.full_name}") if topic is None else topic,
         envelope.key(table, style),

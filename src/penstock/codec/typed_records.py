@@ -37,7 +37,7 @@ class Codec(Protocol):
 
 
 @dataclass(frozen=True)
-class Records:
+class TypedRecords:
     """Typed records over the rows of `frame`, one record per row.
 
     `values` are alternatives: at most one of them is not null in a row, and a tombstone has none. `keep` selects the
@@ -53,7 +53,7 @@ class Records:
     keep: Column | None = None
     other_keys: tuple[RecordPart, ...] = ()
 
-    def only(self, condition: Column) -> Records:
+    def only(self, condition: Column) -> TypedRecords:
         """The records where `condition` is true, in addition to earlier conditions."""
         return replace(self, keep=condition if self.keep is None else self.keep & condition)
 
@@ -80,7 +80,7 @@ def _first(columns: Sequence[Column]) -> Column:
     return columns[0] if len(columns) == 1 else F.coalesce(*columns)
 
 
-Transform = Callable[[Records], Records]
+Transform = Callable[[TypedRecords], TypedRecords]
 """Changes records before they are encoded, like a single message transform of Kafka Connect."""
 
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from penstock.connect.definition import Property, read_all
-from penstock.connect.plugins import Plugin, plugin_of
+from penstock.connect.plugins import ConnectorPlugin, plugin_of
 from penstock.connect.providers import MOST, Provided
 from penstock.connect.records import converters
 from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
@@ -23,7 +23,7 @@ MOST_HINTS = 20
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedConfig:
     """The result of the checks: definitions, values and errors by property, and unknown names.
 
     `config` has the values of references and must not be shown; `shown` is the given configuration without secrets.
@@ -54,7 +54,9 @@ def require_bounded(config: Mapping[str, str]) -> None:
             raise RestError(400, f"The value of {name} has {len(text)} characters; the most are {MOST}")
 
 
-def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True, plugin: Plugin | None = None) -> Checked:
+def check(
+    config: Mapping[str, str], provided: Provided, *, ask: bool = True, plugin: ConnectorPlugin | None = None
+) -> CheckedConfig:
     """Check a configuration, of `plugin` if it names no class.
 
     With `ask` also against the database, if there is no other error.
@@ -96,7 +98,7 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True, pl
         add(plugin.problems(values, given.config))
     others = [name for name in config if name not in known and not name.startswith(plugin.free)]
     unknown = {name: _hint(name, known if n < MOST_HINTS else ()) for n, name in enumerate(others)}
-    return Checked(given.config, shown, secrets, definitions, values, found, unknown)
+    return CheckedConfig(given.config, shown, secrets, definitions, values, found, unknown)
 
 
 def _renamed(config: Mapping[str, str]) -> Mapping[str, str]:

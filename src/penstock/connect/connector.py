@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from penstock.connect.checks import check
-from penstock.connect.connector_store import PAUSED, STARTED, Kept
+from penstock.connect.connector_store import PAUSED, STARTED, StoredConnector
 from penstock.connect.connector_tasks import AnyTask, TaskMaker, awaited, changed
 from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import SIGNALS, KeptInFolder, Offsets, folder_of
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class Connector:
     """Runs according to its stored state; its methods are called by one thread at a time."""
 
-    def __init__(self, name: str, kept: Kept, world: World) -> None:
+    def __init__(self, name: str, kept: StoredConnector, world: World) -> None:
         self.name, self.kept, self._world = name, kept, world
         self.plugin = plugin_of(kept.config)
         self.folder = folder_of(world.checkpoints, name)
@@ -83,7 +83,7 @@ class Connector:
         self.halt()
         self._keep_meters([])
 
-    def change(self, kept: Kept) -> None:
+    def change(self, kept: StoredConnector) -> None:
         """Continue with another configuration or state."""
         self.kept = kept
         self.halt()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect.checks import check
-from penstock.connect.connector_store import PATIENCE, ConnectorWriter, Kept
+from penstock.connect.connector_store import PATIENCE, ConnectorWriter, StoredConnector
 from penstock.connect.providers import Provided, read_properties
 from penstock.connect.routes import as_config
 from penstock.errors import PenstockError
@@ -24,14 +24,14 @@ LARGEST = 1 << 20
 """Bytes of a file."""
 
 
-class FileStore(ConnectorWriter):
+class ConnectorFiles(ConnectorWriter):
     """The connectors of some files; what is changed later is not kept. `security` are the options of the client."""
 
     def __init__(self, servers: str, security: Mapping[str, Any], given: Mapping[str, Mapping[str, str]]) -> None:
         self._servers, self._security, self._given = servers, dict(security), given
         self.cluster_id = ""
 
-    def load(self) -> dict[str, Kept]:
+    def load(self) -> dict[str, StoredConnector]:
         """The connectors by name; raises PenstockError if Kafka does not answer."""
         try:
             self.cluster_id = asyncio.run(self._ask())
@@ -39,7 +39,7 @@ class FileStore(ConnectorWriter):
             raise PenstockError(
                 f"Kafka does not answer: {error}", where=self._servers, next="check bootstrap.servers, and Kafka"
             ) from error
-        return {name: Kept(dict(config)) for name, config in self._given.items()}
+        return {name: StoredConnector(dict(config)) for name, config in self._given.items()}
 
     def close(self) -> None:
         """Nothing is open."""

@@ -34,7 +34,7 @@ LONGEST = 500
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredConnector:
     """A connector in the topic."""
 
     config: dict[str, str]
@@ -74,7 +74,7 @@ class ConnectorStore(ConnectorWriter):
         self.cluster_id = ""
         self._producer: BlockingProducer | None = None
 
-    def load(self) -> dict[str, Kept]:
+    def load(self) -> dict[str, StoredConnector]:
         """All connectors by name; creates the topic if it is missing. Raises PenstockError if it cannot be read."""
         try:
             records = asyncio.run(self._read())
@@ -129,7 +129,7 @@ def require_order(partitions: range, where: str) -> None:
         )
 
 
-def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
+def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, StoredConnector]:
     """The connectors in these records, oldest first; ignores Connect's own records of tasks and sessions.
 
     The state of a connector may come before its configuration: Connect writes an initial state first, and compaction
@@ -145,7 +145,7 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
                 _leave_out(key, f"the name has control characters, or more than {LONGEST} characters")
             elif isinstance(properties, dict) and all(isinstance(text, str | None) for text in properties.values()):
                 config = {each: text for each, text in properties.items() if text is not None}
-                found[name] = Kept(config, _state(latest.get(_STATE + name)))
+                found[name] = StoredConnector(config, _state(latest.get(_STATE + name)))
             else:
                 _leave_out(key, "its properties are not strings")
     return found

@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import zip_longest
 
 from penstock.connect import database, topics
-from penstock.connect.checks import Checked
-from penstock.connect.plugins import Plugin, plugin_of
+from penstock.connect.checks import CheckedConfig
+from penstock.connect.plugins import ConnectorPlugin, plugin_of
 from penstock.connect.sinks import starts as sink_starts
 from penstock.connect.sinks.record_sink import AGE, SinkTask, overrides
 from penstock.connect.sinks.replication.task import ReplicationTask
@@ -35,7 +35,7 @@ class TaskMaker:
 
     connector: str
     servers: str
-    checked: Checked
+    checked: CheckedConfig
     producer: Mapping[str, str] = field(default_factory=dict)
     starts: Mapping[str, str] = field(default_factory=dict)
     """Start by table or topic, for those without a checkpoint."""
@@ -132,6 +132,6 @@ def changed(found: Sequence[str], shares: Shares) -> list[str] | None:
     return list(dict.fromkeys([*(one for one in read if one in found), *found]))
 
 
-def own(plugin: Plugin, share: Sequence[str]) -> dict[str, str]:
+def own(plugin: ConnectorPlugin, share: Sequence[str]) -> dict[str, str]:
     """What the configuration of a task has instead of the connector's."""
     return {database.TABLES if plugin.type == "source" else "topics": ",".join(share)}

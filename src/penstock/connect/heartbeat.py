@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions as F
 
 from penstock.codec.connect_schema import Schema, topic_name
-from penstock.codec.typed_records import RecordPart, Records
+from penstock.codec.typed_records import RecordPart, TypedRecords
 from penstock.connect.records.converters import converter
 from penstock.connect.task import Setup
 from penstock.errors import PenstockError, first_line
@@ -81,5 +81,7 @@ def beat(spark: SparkSession, setup: Setup, millis: int, read_to: int | None) ->
         F.struct(*(column.alias(name) for name, column in members.items())).alias("value"),
     )
     key = RecordPart(F.struct(F.col("server").alias("serverName")), KEY)
-    records = Records(frame, topic(setup.values), key, (RecordPart(F.col("value"), EXTENDED if extended else VALUE),))
+    records = TypedRecords(
+        frame, topic(setup.values), key, (RecordPart(F.col("value"), EXTENDED if extended else VALUE),)
+    )
     setup.sink("at-least-once").save(records.encoded(converter("key", setup.config), converter("value", setup.config)))

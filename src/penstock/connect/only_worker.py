@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.wire.errors import KafkaError
-from penstock.wire.group_member import GroupMember, GroupTimes
+from penstock.wire.group_member import GroupTimes, Membership
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class OnlyWorker:
         self._loop = asyncio.get_running_loop()
         if self._leaving:  # before there was a loop to tell it
             return
-        member = GroupMember(
+        member = Membership(
             self._servers,
             PREFIX + self._topic,
             kind=KIND,

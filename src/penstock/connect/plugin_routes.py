@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock import __version__
-from penstock.connect.checks import Checked
+from penstock.connect.checks import CheckedConfig
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
-from penstock.connect.plugins import PLUGINS, Plugin, plugin_named
+from penstock.connect.plugins import PLUGINS, ConnectorPlugin, plugin_named
 from penstock.connect.records.sink_converters import CLASSES, options as converter_options
 from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
 from penstock.connect.transforms import transform_chain
@@ -107,7 +107,7 @@ def _level(name: str) -> dict[str, Any]:
     return {"level": names.get(level, logging.getLevelName(level)), "last_modified": None}
 
 
-def _plugin(name: str) -> Plugin:
+def _plugin(name: str) -> ConnectorPlugin:
     found = plugin_named(name)
     if found is None:
         raise RestError(
@@ -142,7 +142,7 @@ def definitions(found: Iterable[Property]) -> list[Json]:
     return described
 
 
-def validation(name: str, checked: Checked) -> Json:
+def validation(name: str, checked: CheckedConfig) -> Json:
     """The answer to a request to validate a configuration."""
     named = {each.name for each in checked.definitions}
     others = sorted({*checked.unknown, *checked.errors} - named)
@@ -160,7 +160,7 @@ def validation(name: str, checked: Checked) -> Json:
     }
 
 
-def _value(each: Property, checked: Checked) -> Json:
+def _value(each: Property, checked: CheckedConfig) -> Json:
     text = checked.shown.get(each.name)
     return {
         "name": each.name,

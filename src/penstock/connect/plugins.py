@@ -29,7 +29,7 @@ Problems = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Plugin:
+class ConnectorPlugin:
     """A connector class, and how Connect finds it: by its class, by the simple name, and by that without "Connector".
 
     `definitions` gives the properties whose names a configuration makes, `together` the errors between properties that
@@ -86,7 +86,7 @@ def _of_sink(settings: Settings, names: PropertyNames) -> Callable[..., Problems
     return problems
 
 
-SOURCE = Plugin(
+SOURCE = ConnectorPlugin(
     properties.CLASS,
     properties.CLASS_NAMES,
     "source",
@@ -96,7 +96,7 @@ SOURCE = Plugin(
     source_checks.together,
     lambda values, config: database.problems(values),
 )
-SINK = Plugin(
+SINK = ConnectorPlugin(
     sink_properties.CLASS,
     sink_properties.CLASS_NAMES,
     "sink",
@@ -107,7 +107,7 @@ SINK = Plugin(
     _of_sink(sink_properties.settings, sink_properties.NAMES),
     _cql(sink_properties.settings),
 )
-DATASTAX_SINK = Plugin(
+DATASTAX_SINK = ConnectorPlugin(
     datastax_properties.CLASS,
     datastax_properties.CLASS_NAMES,
     "sink",
@@ -118,7 +118,7 @@ DATASTAX_SINK = Plugin(
     _of_sink(datastax_properties.settings, datastax_properties.NAMES),
     _cql(datastax_properties.settings),
 )
-JDBC_SINK = Plugin(
+JDBC_SINK = ConnectorPlugin(
     jdbc_properties.CLASS,
     jdbc_properties.CLASS_NAMES,
     "sink",
@@ -129,7 +129,7 @@ JDBC_SINK = Plugin(
     lambda values, config: jdbc_destination.problems(jdbc_properties.settings(values, config)),
     lambda values, config: JdbcDestination(jdbc_properties.settings(values, config)),
 )
-FILE_STREAM_SINK = Plugin(
+FILE_STREAM_SINK = ConnectorPlugin(
     file_stream.CLASS,
     file_stream.CLASS_NAMES,
     "sink",
@@ -140,7 +140,7 @@ FILE_STREAM_SINK = Plugin(
     lambda values, config: file_stream.problems(values),
     lambda values, config: FileDestination.of(values),
 )
-FILES_SINK = Plugin(
+FILES_SINK = ConnectorPlugin(
     files_properties.CLASS,
     files_properties.CLASS_NAMES,
     "sink",
@@ -151,7 +151,7 @@ FILES_SINK = Plugin(
     lambda values, config: topic_files.problems(files_properties.settings(values)),
     lambda values, config: FilesDestination(files_properties.settings(values)),
 )
-REPLICATION_SINK = Plugin(
+REPLICATION_SINK = ConnectorPlugin(
     replication_properties.CLASS,
     replication_properties.CLASS_NAMES,
     "sink",
@@ -164,11 +164,11 @@ REPLICATION_SINK = Plugin(
 PLUGINS = (SOURCE, SINK, DATASTAX_SINK, JDBC_SINK, FILE_STREAM_SINK, FILES_SINK, REPLICATION_SINK)
 
 
-def plugin_named(name: str) -> Plugin | None:
+def plugin_named(name: str) -> ConnectorPlugin | None:
     """The plugin of a class, by its full or short name."""
     return next((plugin for plugin in PLUGINS if name in plugin.names), None)
 
 
-def plugin_of(config: Mapping[str, str]) -> Plugin:
+def plugin_of(config: Mapping[str, str]) -> ConnectorPlugin:
     """The plugin of a configuration; the first one if it names none, whose checks say so."""
     return plugin_named(config.get("connector.class", "")) or SOURCE

@@ -30,7 +30,7 @@ MOST = 64 << 10
 
 
 @dataclass(frozen=True)
-class Reference:
+class SecretReference:
     """A reference in a text: where it begins, as it is written, and its provider's name, path (or None) and key."""
 
     start: int
@@ -40,7 +40,7 @@ class Reference:
     key: str
 
 
-def references(text: str) -> Iterator[Reference]:
+def references(text: str) -> Iterator[SecretReference]:
     """The references in a text, as Kafka's ConfigTransformer finds them, in time that grows as the text.
 
     Kafka has a regular expression for `${name:path:key}`, whose cost is cubic where braces or colons have no end.
@@ -50,7 +50,7 @@ def references(text: str) -> Iterator[Reference]:
         name, colon, rest = text[start + 2 : end].partition(":")
         if colon:
             path, colon, key = rest.partition(":")
-            yield Reference(start, text[start : end + 1], name, path if colon else None, key if colon else path)
+            yield SecretReference(start, text[start : end + 1], name, path if colon else None, key if colon else path)
 
 
 def is_reference(text: str) -> bool:
@@ -158,7 +158,7 @@ class Provided:
                 found |= {name: text for name, text in self.converters.items() if name.startswith(side)}
         return found
 
-    def _look_up(self, reference: Reference) -> str:
+    def _look_up(self, reference: SecretReference) -> str:
         try:
             found = self.providers[reference.name].find(reference.path, reference.key)
         except OSError as error:

@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.query.query import Query
 from penstock.run.life_signs import Observer, Observers
 from penstock.run.pipeline import default_target
-from penstock.run.supervise import PipelineRun, Stop
+from penstock.run.supervise import PipelineRun, StopRequests
 from penstock.watch.meters import Meters
 from penstock.watch.probe import heard
 
@@ -74,7 +74,7 @@ class RunningTask(Observers):
         self._begun: set[str] = set()
         self._works: set[str] = set()
         """The queries that have finished a batch, or found nothing to read, since they began."""
-        self._stop = Stop(threading.Event(), threading.Event())
+        self._stop = StopRequests(threading.Event(), threading.Event())
         self._run = PipelineRun(task, spark, checkpoints, self._stop, self, tries=math.inf)
         self._thread = threading.Thread(target=self._supervise, name=f"{task.name}-{task.number}", daemon=True)
         self._thread.start()

@@ -13,7 +13,7 @@ from penstock import cdc, kafka
 from penstock.cdc.cdc_options import Image
 from penstock.codec.connect_schema import topic_name
 from penstock.codec.debezium import OPERATIONS
-from penstock.codec.typed_records import Records, Transform
+from penstock.codec.typed_records import Transform, TypedRecords
 from penstock.connect import database, topics
 from penstock.connect.records.converters import converter
 from penstock.connect.source_checks import OVERRIDE
@@ -126,7 +126,7 @@ class Task:
     def _noting(self, table: str) -> Transform:
         """A transform that changes nothing, and records the topic of a table's records."""
 
-        def note(records: Records) -> Records:
+        def note(records: TypedRecords) -> TypedRecords:
             if isinstance(records.topic, str):
                 self.setup.routed[table] = records.topic
             return records

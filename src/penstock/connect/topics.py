@@ -85,7 +85,7 @@ def create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCrea
         ) from error
 
 
-class TopicsUnavailable(PenstockError):
+class TopicsUnknown(PenstockError):
     """Kafka did not say which topics there are; trying again can help."""
 
     retriable = True
@@ -99,7 +99,7 @@ def matching(servers: str, settings: Mapping[str, str], pattern: str) -> list[st
     try:
         names = asyncio.run(_names(servers, settings))
     except KafkaError as error:
-        kind = TopicsUnavailable if error.retriable else PenstockError
+        kind = TopicsUnknown if error.retriable else PenstockError
         raise kind(
             f"topics cannot be listed: {error}", where=servers, next="check that Kafka runs, and the user's rights"
         ) from error

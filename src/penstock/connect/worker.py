@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.connect.connector import Connector
-from penstock.connect.connector_files import FileStore
-from penstock.connect.connector_store import PAUSED, STARTED, ConnectorStore, Kept
+from penstock.connect.connector_files import ConnectorFiles
+from penstock.connect.connector_store import PAUSED, STARTED, ConnectorStore, StoredConnector
 from penstock.connect.only_worker import OnlyWorker
 from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED
 from penstock.connect.worker_face import Json, Worker, told
@@ -18,7 +18,7 @@ class ConnectWorker(Worker):
     """Runs the connectors of a store; `only` says whether no other worker does."""
 
     def __init__(
-        self, world: World, store: ConnectorStore | FileStore, address: str, only: OnlyWorker | None = None
+        self, world: World, store: ConnectorStore | ConnectorFiles, address: str, only: OnlyWorker | None = None
     ) -> None:
         super().__init__(world, address)
         self.store, self._only = store, only
@@ -104,7 +104,7 @@ class ConnectWorker(Worker):
             tasks.append(about_task | told(task.trace, waits_for))
         return {"name": name, "connector": about, "tasks": tasks, "type": connector.plugin.type}
 
-    def _keep(self, name: str, kept: Kept) -> None:
+    def _keep(self, name: str, kept: StoredConnector) -> None:
         self.store.put(name, kept.config)
         self.store.set_state(name, kept.state)
         if name in self._connectors:

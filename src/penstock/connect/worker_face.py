@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from penstock.connect import database
-from penstock.connect.checks import Checked, check, require_bounded
-from penstock.connect.connector_store import STARTED, STOPPED, Kept
+from penstock.connect.checks import CheckedConfig, check, require_bounded
+from penstock.connect.connector_store import STARTED, STOPPED, StoredConnector
 from penstock.connect.offsets import Offsets
-from penstock.connect.plugins import Plugin, plugin_of
+from penstock.connect.plugins import ConnectorPlugin, plugin_of
 from penstock.connect.secrets import restored
 from penstock.connect.signal_format import BadSignal, object_of, signal_of
 from penstock.connect.signal_watch import progress
@@ -32,8 +32,8 @@ class ShownConnector(Protocol):
     """A connector as the REST API shows it."""
 
     name: str
-    kept: Kept
-    plugin: Plugin
+    kept: StoredConnector
+    plugin: ConnectorPlugin
     offsets: Offsets
 
     @property
@@ -107,7 +107,7 @@ class Worker(ABC):
         """Kafka Connect's status; `waits_for` says besides what keeps a part from running, or holds it up."""
 
     @abstractmethod
-    def _keep(self, name: str, kept: Kept) -> None:
+    def _keep(self, name: str, kept: StoredConnector) -> None:
         """Store a connector, new or known."""
 
     @contextmanager
@@ -134,7 +134,7 @@ class Worker(ABC):
         with self._changing():
             if self.find(name) is not None:
                 raise RestError(409, f"Connector {name} already exists")
-            self._keep(name, Kept(self._checked(name, config), state))
+            self._keep(name, StoredConnector(self._checked(name, config), state))
 
     def configure(self, name: str, config: Mapping[str, str]) -> bool:
         """Set a connector's configuration; True if the connector is new."""
@@ -146,7 +146,7 @@ class Worker(ABC):
                     "Delete it, and create one with another name"
                 )  # fmt: skip
             checked = self._checked(name, config if known is None else restored(config, known.kept.config))
-            self._keep(name, replace(known.kept, config=checked) if known else Kept(checked))
+            self._keep(name, replace(known.kept, config=checked) if known else StoredConnector(checked))
             return known is None
 
     def patch(self, name: str, changes: Mapping[str, str | None]) -> None:
@@ -210,7 +210,7 @@ class Worker(ABC):
             raise RestError(400, f"Connector {name} is a sink; signals are for source connectors")
         return connector
 
-    def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
+    def check(self, config: Mapping[str, str], plugin: ConnectorPlugin | None = None) -> CheckedConfig:
         """Check a configuration; hidden values of an existing connector are taken from its configuration."""
         known = self.find(config.get("name", ""))
         given = restored(config, known.kept.config) if known else config

@@ -20,7 +20,7 @@ from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.database.cql_types import CqlTable, CqlType
 from penstock.database.encode_cells import as_bytes, encode
-from penstock.database.requests import Request, RequestLimits, Statement, send_all, together
+from penstock.database.requests import CqlRequest, RequestLimits, Statement, send_all, together
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, describe, quoted, require_fit
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
@@ -60,7 +60,7 @@ class CqlWriter:
             written.acknowledged(batch.num_rows, events)
         yield written.counts(bytes=size, retries=sum(repeated)).batch()
 
-    def _send(self, table: CqlTable, requests: Sequence[Request], repeated: Callable[[int], None]) -> None:
+    def _send(self, table: CqlTable, requests: Sequence[CqlRequest], repeated: Callable[[int], None]) -> None:
         known: dict[str, Any] = {"where": table.full_name, "table": table, "repeated": repeated}
         send_all(self.access, table.keyspace, requests, self.limits, what="writing", **known)
 

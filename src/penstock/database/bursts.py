@@ -36,7 +36,7 @@ _TIMESTAMP = 0x20  # the flag that says that there is one
 _BORROW = 2.0  # seconds to wait for a free stream of a connection, as the driver does
 
 
-class Batch(NamedTuple):
+class PreparedBatch(NamedTuple):
     """A batch of prepared statements with their values; `key` is the partition that it is sent for."""
 
     number: int
@@ -79,7 +79,7 @@ class Bursts:
         """How many batches have no answer yet."""
         return len(self._pending)
 
-    def send(self, link: CqlConnection, pool: Any, batches: Sequence[Batch]) -> list[int]:
+    def send(self, link: CqlConnection, pool: Any, batches: Sequence[PreparedBatch]) -> list[int]:
         """Send the batches to the node of this pool; returns the numbers of those that it cannot take now."""
         unsent, ready = [], dict[Any, list[bytes]]()
         for batch in batches:
@@ -148,7 +148,7 @@ def pools(link: CqlConnection) -> dict[Any, Any]:
     return {pool.host: pool for pool in tuple(link.pages.get_pools()) if not pool.is_shutdown}
 
 
-def _borrow(pool: Any, batch: Batch) -> tuple[Any, int]:
+def _borrow(pool: Any, batch: PreparedBatch) -> tuple[Any, int]:
     """An open connection of the pool, and a stream of it that is free."""
     if hasattr(pool.host, "sharding_info"):  # scylla-driver has a connection for each shard
         prepared = batch.statements[0][0]
@@ -168,7 +168,7 @@ def _envelope(connection: Any, stream: int, message: _Batch) -> bytes:
     return bytes(made)
 
 
-def _body(link: CqlConnection, batch: Batch) -> bytes:
+def _body(link: CqlConnection, batch: PreparedBatch) -> bytes:
     parts = [BatchType.UNLOGGED.value.to_bytes(1, "big"), len(batch.statements).to_bytes(2, "big")]
     for prepared, values in batch.statements:
         id = prepared.query_id

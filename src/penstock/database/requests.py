@@ -22,7 +22,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from penstock.database import Page
 from penstock.database.access import Access
-from penstock.database.bursts import DONE, Batch, Bursts, Outcome, pools
+from penstock.database.bursts import DONE, Bursts, Outcome, PreparedBatch, pools
 from penstock.database.cql_connection import CqlConnection, connection, table_of, written_at
 from penstock.database.cql_types import CqlTable
 from penstock.database.retrying import TRANSIENT, retrying
@@ -79,7 +79,7 @@ WRITES_TOGETHER, BYTES_TOGETHER = 10, 4096
 
 
 @dataclass(frozen=True)
-class Request:
+class CqlRequest:
     """Statements with their values as bytes; the owner of the partition `key` is asked first.
 
     `once`: executed twice, the statement would change more than once, so it is not sent again if it may have been
@@ -104,7 +104,7 @@ class RequestLimits:
 def send_all(
     access: Access,
     keyspace: str,
-    requests: Sequence[Request],
+    requests: Sequence[CqlRequest],
     limits: RequestLimits,
     *,
     what: str,
@@ -143,7 +143,7 @@ class Sending:
         self._access, self._keyspace, self._limits = access, keyspace, limits
         self._what, self._place = what, f"{where} at {access.hosts}"
         self._table, self._repeated = table, repeated
-        self._requests: list[Request] = []
+        self._requests: list[CqlRequest] = []
         self._answers: list[Page | None] = []
         self._waiting: deque[tuple[int, int, Any]] = deque()
         self._bursts = Bursts(limits.timeout.total_seconds(), self._completed)
@@ -152,7 +152,7 @@ class Sending:
         self._fault: Exception | None = None
         self._sent = 0
 
-    def add(self, requests: Sequence[Request]) -> None:
+    def add(self, requests: Sequence[CqlRequest]) -> None:
         """Send more requests; waits while `limits.in_flight` of them have no answer.
 
         After a fault they are only kept: `finish` sends them, and raises what is to be raised.
@@ -247,7 +247,7 @@ class Sending:
         # Half of what is allowed: so the other half is under way while the caller makes more of them.
         size, others = max(self._limits.in_flight // 2, 1), cycle(reached.values())
         for first in range(0, len(numbers), size):
-            burst, ready = numbers[first : first + size], dict[Any, list[Batch]]()
+            burst, ready = numbers[first : first + size], dict[Any, list[PreparedBatch]]()
             self._send_by_driver()
             self._await_room(len(burst))
             if self._fault:
@@ -261,9 +261,11 @@ class Sending:
                 left |= dict.fromkeys(unsent)
         return left
 
-    def _batch(self, link: CqlConnection, number: int) -> Batch:
+    def _batch(self, link: CqlConnection, number: int) -> PreparedBatch:
         request = self._requests[number]
-        return Batch(number, request.key, [(link.prepare(text), _now(values)) for text, values in request.statements])
+        return PreparedBatch(
+            number, request.key, [(link.prepare(text), _now(values)) for text, values in request.statements]
+        )
 
     def _await_room(self, count: int) -> None:
         """Wait until so many requests more are allowed."""
@@ -300,7 +302,7 @@ class Sending:
             self._answers[number] = replace(rows[0], asked=asked) if rows else Page(b"", 0, True)
 
 
-def _statement(link: CqlConnection, request: Request) -> Any:
+def _statement(link: CqlConnection, request: CqlRequest) -> Any:
     if len(request.statements) == 1:
         text, values = request.statements[0]
         bound = _Bound(link.prepare(text), fetch_size=None)
@@ -331,7 +333,7 @@ class _Bound(BoundStatement):  # type: ignore[misc]
         return bytes(self._routing_key)
 
 
-def _routed(statement: Any, prepared: Any, request: Request) -> Any:
+def _routed(statement: Any, prepared: Any, request: CqlRequest) -> Any:
     """The statement with its partition and table, from which scylla-driver finds the shard to send it to."""
     statement._routing_key = request.key
     statement.keyspace = prepared.keyspace
@@ -346,25 +348,25 @@ def size_of(statements: Iterable[Statement]) -> int:
 
 def together(
     access: Access, keyspace: str, writes: Iterable[tuple[bytes, Sequence[Statement]]], limits: RequestLimits
-) -> list[Request]:
+) -> list[CqlRequest]:
     """Group writes into requests of a few statements with the same owner.
 
     A write is its partition and statements that stay together, so that the database applies them at once.
     """
-    found: list[Request] = []
+    found: list[CqlRequest] = []
     for part in by_owner(access, keyspace, list(writes), itemgetter(0), patience=limits.patience):
         some: list[Statement] = []
         size, first = 0, b""
         for partition, statements in part:
             bytes_more = size_of(statements)
             if some and (len(some) + len(statements) > WRITES_TOGETHER or size + bytes_more > BYTES_TOGETHER):
-                found.append(Request(tuple(some), first))
+                found.append(CqlRequest(tuple(some), first))
                 some, size = [], 0
             if not some:
                 first = partition
             some += statements
             size += bytes_more
-        found.append(Request(tuple(some), first))
+        found.append(CqlRequest(tuple(some), first))
     return found
 
 

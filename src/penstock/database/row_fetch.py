@@ -22,7 +22,7 @@ from penstock.database.cells import MOST_OFFSET, indexed
 from penstock.database.columns import Cells
 from penstock.database.cql_types import CqlTable, spark_type
 from penstock.database.encode_cells import encode, laid_out, list_bytes
-from penstock.database.requests import Request, RequestLimits, send_all
+from penstock.database.requests import CqlRequest, RequestLimits, send_all
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, by_owner, partition_key
 from penstock.errors import PenstockError
@@ -100,7 +100,7 @@ class RowFetch:
         ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
-    def _requests(self, keys: Sequence[bytes]) -> list[Request]:
+    def _requests(self, keys: Sequence[bytes]) -> list[CqlRequest]:
         names = ", ".join(map(quoted, (*self.key, *self.columns)))
         parts = [_parts(key) for key in keys]
         at = _column_to_list(parts, self._listable)
@@ -123,10 +123,10 @@ class RowFetch:
         parted = any(column.type.multi_cell for column in self.table.columns if column.name in self.columns)
         return len(self.table.partition_key if parted else self.key)
 
-    def _request(self, text: str, at: int, keys: Sequence[Key]) -> Request:
+    def _request(self, text: str, at: int, keys: Sequence[Key]) -> CqlRequest:
         first = keys[0]
         values = [*first[:at], list_bytes([key[at] for key in keys]), *first[at + 1 :]]
-        return Request(((text, values),), self._partition(first))
+        return CqlRequest(((text, values),), self._partition(first))
 
     def _partition(self, key: Key) -> bytes:
         return partition_key(key[: len(self.table.partition_key)])

@@ -134,7 +134,7 @@ class TaskFiles:
     def __init__(self, plan: FilesPlan, system: FileSystem) -> None:
         self._plan, self._system = plan, system
         self._values: Values | None = None
-        self._file: OpenFile | None = None
+        self._file: DataFileWriter | None = None
         self._paths: list[str] = []
         self._files: list[DataFile] = []
 
@@ -163,12 +163,12 @@ class TaskFiles:
             with suppress(Exception):
                 self._system.delete_file(path)
 
-    def _open(self, values: Values) -> OpenFile:
+    def _open(self, values: Values) -> DataFileWriter:
         by_name = dict(zip(self._plan.partition_by, values, strict=True))
         folder = "".join(f"{folder_name(name, value)}/" for name, value in by_name.items())
         path = f"{folder}part-{uuid.uuid4()}.{self._plan.compression}.parquet"
         self._paths.append(path)
-        return OpenFile(self._system, path, by_name, self._plan)
+        return DataFileWriter(self._system, path, by_name, self._plan)
 
     def _close(self) -> None:
         if self._file is not None:
@@ -176,7 +176,7 @@ class TaskFiles:
         self._file = None
 
 
-class OpenFile:
+class DataFileWriter:
     """A file that is being written: rows wait in memory until they are a row group."""
 
     def __init__(self, system: FileSystem, path: str, values: Mapping[str, str | None], plan: FilesPlan) -> None:

@@ -23,7 +23,7 @@ from penstock.border.public import public
 from penstock.delta.delta_columns import DELETED, Keys, TableLayout, of_frame, require_fit, rows_of
 from penstock.delta.delta_errors import told
 from penstock.delta.delta_files import FILES, DataFile, FilesPlan, read_files, writer
-from penstock.delta.delta_table import Log, arrow_schema, created, opened, remove
+from penstock.delta.delta_table import DeltaLog, arrow_schema, created, opened, remove
 from penstock.errors import PenstockError
 from penstock.metrics import delays
 from penstock.query.delivery import EXACTLY_ONCE
@@ -116,16 +116,16 @@ class DeltaSink:
     def _keys(self) -> Keys:
         return Keys(self.key, self.version, self.deleted)
 
-    def _opened(self) -> Log | None:
+    def _opened(self) -> DeltaLog | None:
         return opened(self.path, self.storage_options, self._where)
 
-    def _layout(self, frame: DataFrame, log: Log | None) -> TableLayout:
+    def _layout(self, frame: DataFrame, log: DeltaLog | None) -> TableLayout:
         """The layout of the table, or of the one to create; raises PenstockError if the frame does not fit it."""
         layout = log.layout() if log else of_frame(frame, self.partition_by, self._keys, self._where)
         require_fit(frame, layout, self.partition_by, self._keys, self._where)
         return layout
 
-    def _created(self, frame: DataFrame, layout: TableLayout) -> Log:
+    def _created(self, frame: DataFrame, layout: TableLayout) -> DeltaLog:
         if self._is_local:
             Path(self.path).mkdir(parents=True, exist_ok=True)
         log = created(self.path, self.storage_options, layout, self._where)
@@ -143,7 +143,7 @@ class DeltaSink:
         partition_by = () if self.key else layout.partition_by
         return FilesPlan(self.path, self.storage_options, schema, partition_by, required, self.compression, where)
 
-    def _commit(self, log: Log, files: Sequence[DataFile], plan: FilesPlan, batch: Batch) -> None:
+    def _commit(self, log: DeltaLog, files: Sequence[DataFile], plan: FilesPlan, batch: Batch) -> None:
         if not self.key:
             log.append(files, batch)
             return

@@ -45,7 +45,7 @@ ROWS, TABLE = "s", "t"
 
 
 @dataclass(frozen=True)
-class Log:
+class DeltaLog:
     """A table as of one version."""
 
     table: DeltaTable
@@ -110,15 +110,15 @@ class Log:
             self.append((), batch)
 
 
-def opened(uri: str, options: Mapping[str, str], where: str) -> Log | None:
+def opened(uri: str, options: Mapping[str, str], where: str) -> DeltaLog | None:
     """The newest version of a table; None if there is no table."""
     try:
-        return Log(DeltaTable(uri, storage_options=dict(options)), where)
+        return DeltaLog(DeltaTable(uri, storage_options=dict(options)), where)
     except TableNotFoundError:
         return None
 
 
-def created(uri: str, options: Mapping[str, str], layout: TableLayout, where: str) -> Log:
+def created(uri: str, options: Mapping[str, str], layout: TableLayout, where: str) -> DeltaLog:
     """A new empty table, or the one that another writer has made meanwhile."""
     try:
         DeltaTable.create(

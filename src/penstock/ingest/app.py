@@ -14,15 +14,15 @@ import msgspec
 
 from penstock.ingest import pixel
 from penstock.ingest.callers import ApiKeys, Pages
-from penstock.ingest.events import JSON, LINES, EventFormat, Events
+from penstock.ingest.events import JSON, LINES, KeyedEvents, TopicFormat
 from penstock.ingest.exchange import (
     PROBLEM,
     Answer,
     Asked,
+    EventProblem,
+    HttpRequest,
     InFlight,
-    Problem,
-    Refused,
-    Request,
+    RefusedRequest,
     listed,
     refusal,
     refusal_headers,
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 EVENTS = "/events/"
 GONE = 499
 """A status in the metrics only, as in nginx: the caller did not wait for the answer, or sent too slowly."""
-FAULT = Refused(500, "an error of the server; see its log. Events may be stored")
+FAULT = RefusedRequest(500, "an error of the server; see its log. Events may be stored")
 MOST_KEY = 10_000
 """Most bytes of the key that a request gives."""
 QUERY = frozenset({"key", "partial", "api_key"})
@@ -55,7 +55,7 @@ UNPACKED = 4 << 10
 
 Result = TypeVar("Result")
 
-Found: TypeAlias = tuple[Events, Sequence[Problem]]
+Found: TypeAlias = tuple[KeyedEvents, Sequence[EventProblem]]
 """The events to store, and the problems of the others."""
 Say = Callable[[Answer], None]
 Page = Callable[[], tuple[int, bytes, bytes]]
@@ -67,7 +67,7 @@ class App:
 
     def __init__(
         self,
-        readings: Mapping[str, EventFormat],
+        readings: Mapping[str, TopicFormat],
         store: EventStore,
         settings: IngestSettings,
         counts: IngestCounts,
@@ -90,7 +90,7 @@ class App:
         self._hosts = _hosts(settings)
         self._tls, self._preflight = settings.tls is not None, int(settings.preflight.total_seconds())
 
-    def begin(self, request: Request) -> Answer | None:
+    def begin(self, request: HttpRequest) -> Answer | None:
         """The answer that a head alone gets; None if the body is needed."""
         try:
             self.require_host(request.headers)
@@ -108,34 +108,36 @@ class App:
         except Exception as error:
             return self._refusal(request, error)
 
-    def begin_spare(self, request: Request) -> Answer | None:
+    def begin_spare(self, request: HttpRequest) -> Answer | None:
         """As `begin`, on a connection that may only ask for the pages of `MONITORED`."""
         if request.url.partition(b"?")[0].decode("latin-1") in MONITORED:
             return self.begin(request)
         return self._refusal(
-            request, Refused(503, "all connections wait for their answers; send again later", retry_after=1)
+            request, RefusedRequest(503, "all connections wait for their answers; send again later", retry_after=1)
         )
 
-    def _admit(self, topic: str, request: Request) -> Answer | None:
-        """Admit a request with events, or answer a browser's preflight; raises Refused."""
+    def _admit(self, topic: str, request: HttpRequest) -> Answer | None:
+        """Admit a request with events, or answer a browser's preflight; raises RefusedRequest."""
         method, wanted = request.method, "GET" if request.image else "POST"
         if method == "OPTIONS":
             more = self.callers[topic].preflight(request.headers, wanted.encode(), self._preflight)
             return Answer(204, headers=request.shared + more)
         if method != wanted:
-            raise Refused(405, f"events are sent with {wanted}")
+            raise RefusedRequest(405, f"events are sent with {wanted}")
         if not request.image:
             request.asked = self.admit(topic, request.headers, request.query if b"?" in request.url else b"")
         return None
 
     def _topic(self, name: str, image: bool) -> str:
         if name not in self.readings:
-            raise Refused(404, f"there is no topic {name[:300]!r} here; use {', '.join(self.readings)}")
+            raise RefusedRequest(404, f"there is no topic {name[:300]!r} here; use {', '.join(self.readings)}")
         if image and name not in self._pixels:
-            raise Refused(404, f"{name} takes no events as images; the server's operator allows it with pixel = true")
+            raise RefusedRequest(
+                404, f"{name} takes no events as images; the server's operator allows it with pixel = true"
+            )
         return name
 
-    def take(self, request: Request, say: Say) -> None:
+    def take(self, request: HttpRequest, say: Say) -> None:
         """Store the events of a complete request, then call `say` with the answer; mostly without a task."""
         try:
             body = request.body()
@@ -150,14 +152,14 @@ class App:
         self._tasks.add(reading)
         reading.add_done_callback(partial(self._read_aside, request, say))
 
-    def _read_aside(self, request: Request, say: Say, reading: asyncio.Future[Found]) -> None:
+    def _read_aside(self, request: HttpRequest, say: Say, reading: asyncio.Future[Found]) -> None:
         self._tasks.discard(reading)
         if error := reading.exception():
             say(self._refusal(request, error))
         else:
             self._store(request, say, *reading.result())
 
-    def _store(self, request: Request, say: Say, events: Events, problems: Sequence[Problem]) -> None:
+    def _store(self, request: HttpRequest, say: Say, events: KeyedEvents, problems: Sequence[EventProblem]) -> None:
         def stored(done: asyncio.Future[None]) -> None:
             error = done.exception()
             say(self._refusal(request, error) if error else self._accepted(request, events, problems))
@@ -170,7 +172,7 @@ class App:
         else:
             say(self._accepted(request, events, problems))
 
-    def _accepted(self, request: Request, events: Events, problems: Sequence[Problem]) -> Answer:
+    def _accepted(self, request: HttpRequest, events: KeyedEvents, problems: Sequence[EventProblem]) -> Answer:
         """Counts events that are safe."""
         counts, topic = self.counts, request.topic
         counts.events[topic] += events.count
@@ -183,9 +185,9 @@ class App:
         body = msgspec.json.encode({"accepted": events.count, **listed(problems)})
         return Answer(self.store.status, body, headers=request.shared)
 
-    def _refusal(self, request: Request, error: BaseException) -> Answer:
+    def _refusal(self, request: HttpRequest, error: BaseException) -> Answer:
         """The answer to a request that is refused; counts its bad events."""
-        if isinstance(error, Refused):
+        if isinstance(error, RefusedRequest):
             why = error
         else:
             log.error("%s %s", request.method, request.url[:LONGEST].decode("latin-1"), exc_info=error)
@@ -197,12 +199,12 @@ class App:
             return Answer(why.status, pixel.GIF, pixel.KIND, [*pixel.HEADERS, *more, *pixel.problem(why)])
         return Answer(why.status, refusal(why), PROBLEM, more)
 
-    def answered(self, request: Request, status: int) -> None:
+    def answered(self, request: HttpRequest, status: int) -> None:
         """Count a request that has its answer, or gets none (`GONE`)."""
         request.end()
         self.counts.answered(request.topic, status, time.perf_counter() - request.began)
 
-    def _read_image(self, request: Request) -> Found:
+    def _read_image(self, request: HttpRequest) -> Found:
         topic, headers = request.topic, request.headers
         fields = parameters(request.query, pixel.MOST)
         self._require_caller(topic, headers, fields.pop("api_key", None), image=True)
@@ -213,7 +215,7 @@ class App:
         body = pixel.body(fields, schema.document if schema else None)
         return self.read(topic, Asked(lines=False, key=key, partial=False), body)
 
-    def _read_at_once(self, request: Request, body: bytes) -> Found | None:
+    def _read_at_once(self, request: HttpRequest, body: bytes) -> Found | None:
         """The events of a body that is read quickly; None if it is not."""
         if b"content-encoding" in request.headers:
             return None
@@ -224,7 +226,7 @@ class App:
             return events, ()
         return self.examine(topic, asked, body) if len(body) <= EXAMINED else None
 
-    async def _read(self, request: Request, body: bytes) -> Found:
+    async def _read(self, request: HttpRequest, body: bytes) -> Found:
         """The events of a body that is unpacked first, or read in the thread."""
         topic, asked, most = request.topic, request.asked, self.limits.body
         if coding := request.headers.get(b"content-encoding"):
@@ -240,7 +242,7 @@ class App:
         return await self.aside(lambda: work(topic, asked, body))
 
     def admit(self, topic: str, headers: Mapping[bytes, bytes], query_string: bytes) -> Asked:
-        """What the head of a request asks for; raises Refused if it is not admitted."""
+        """What the head of a request asks for; raises RefusedRequest if it is not admitted."""
         query = _query(query_string) if query_string else {}
         self._require_caller(topic, headers, query.get("api_key"), image=False)
         lines = _is_lines(headers.get(b"content-type"))
@@ -252,14 +254,16 @@ class App:
         return Asked(lines, key, query.get("partial") == "true")
 
     def require_host(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raises Refused if Host is not a name of this server: a page may have pointed its own name here."""
+        """Raises RefusedRequest if Host is not a name of this server: a page may have pointed its own name here."""
         host = headers.get(b"host")
         if self._hosts and host is not None and (len(host) > LONGEST or not self._hosts(host)):
             name = host[:LONGEST].decode("latin-1")
-            raise Refused(MISDIRECTED, f"this server is not {name!r}; its operator allows the name with allowed_hosts")
+            raise RefusedRequest(
+                MISDIRECTED, f"this server is not {name!r}; its operator allows the name with allowed_hosts"
+            )
 
     def _require_caller(self, topic: str, headers: Mapping[bytes, bytes], in_url: str | None, *, image: bool) -> None:
-        """Raises Refused for callers without a valid key, and for web pages that may not call."""
+        """Raises RefusedRequest for callers without a valid key, and for web pages that may not call."""
         bearer, key = headers.get(b"authorization"), headers.get(b"x-api-key")
         known = self._access.require(topic, bearer, key, in_url.encode() if in_url is not None else None)
         self.callers[topic].require(headers, known, image=image, tls=self._tls)
@@ -273,22 +277,24 @@ class App:
         return _found(asked, *self.readings[topic].examine(body, lines=asked.lines, key=asked.key))
 
     def read(self, topic: str, asked: Asked, body: bytes) -> Found:
-        """The events to store, and the problems of the others; raises Refused for problems, unless `asked.partial`."""
+        """The events to store, and problems of the others; raises RefusedRequest for them unless `asked.partial`."""
         return _found(asked, *self.readings[topic].read(body, lines=asked.lines, key=asked.key))
 
     def _page(self, path: str, method: str) -> Answer:
         page = self._pages.get(path)
         if page is None:
-            raise Refused(404, f"there is no {path}; send events to {EVENTS}TOPIC, or see /docs")
+            raise RefusedRequest(404, f"there is no {path}; send events to {EVENTS}TOPIC, or see /docs")
         if method not in ("GET", "HEAD"):
-            raise Refused(405, f"{path} is read with GET")
+            raise RefusedRequest(405, f"{path} is read with GET")
         return Answer(*page())
 
 
-def _found(asked: Asked, events: Events, problems: Sequence[Problem]) -> Found:
+def _found(asked: Asked, events: KeyedEvents, problems: Sequence[EventProblem]) -> Found:
     if problems and not asked.partial:
         bad, count = len({one.index for one in problems}), events.count
-        raise Refused(400, f"{bad} of {bad + count} events are bad; nothing was stored", problems=problems, accepted=0)
+        raise RefusedRequest(
+            400, f"{bad} of {bad + count} events are bad; nothing was stored", problems=problems, accepted=0
+        )
     return events, problems
 
 
@@ -313,16 +319,16 @@ def _is_lines_type(kind: bytes) -> bool:
     if name in JSON:
         return False
     hint = "application/json for an event or an array of events, application/x-ndjson for an event on each line"
-    raise Refused(415, f"the content type is {name or 'missing'}; send {hint}")
+    raise RefusedRequest(415, f"the content type is {name or 'missing'}; send {hint}")
 
 
 def _query(text: bytes) -> dict[str, str]:
     """`key`, `partial` and `api_key`."""
     found = parameters(text, 10)
     if unknown := set(found) - QUERY:
-        raise Refused(400, f"the query has {', '.join(sorted(unknown))}; use only key, partial and api_key")
+        raise RefusedRequest(400, f"the query has {', '.join(sorted(unknown))}; use only key, partial and api_key")
     if found.get("partial", "true") not in ("true", "false"):
-        raise Refused(400, "partial must be true or false")
+        raise RefusedRequest(400, "partial must be true or false")
     return found
 
 
@@ -330,5 +336,5 @@ def _key(query: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bytes | No
     """The key that all events of a request have."""
     key = query["key"].encode() if "key" in query else headers.get(b"x-event-key")
     if key is not None and len(key) > MOST_KEY:
-        raise Refused(400, f"the key has {len(key)} bytes; it may have at most {MOST_KEY}")
+        raise RefusedRequest(400, f"the key has {len(key)} bytes; it may have at most {MOST_KEY}")
     return key

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
-from penstock.ingest.exchange import Headers, Refused
+from penstock.ingest.exchange import Headers, RefusedRequest
 
 Head = Mapping[bytes, bytes]
 
@@ -111,7 +111,7 @@ class Pages:
         return [VARY, named, (b"access-control-allow-credentials", b"true"), EXPOSED]
 
     def preflight(self, head: Head, method: bytes, age: int) -> Headers:
-        """The headers of the answer to a preflight; raises Refused if the page may not send the request."""
+        """The headers of the answer to a preflight; raises RefusedRequest if the page may not send the request."""
         allow = (b"allow", method + b", OPTIONS")
         if b"access-control-request-method" not in head:
             return [allow]
@@ -125,14 +125,14 @@ class Pages:
         ]
 
     def require(self, head: Head, key: ApiKey | None, *, image: bool, tls: bool) -> None:
-        """Raises Refused if the page may not send the request; `image`: a request that carries no Origin."""
+        """Raises RefusedRequest if the page may not send the request; `image`: a request that carries no Origin."""
         origin = head.get(b"origin")
         if origin is None and b"sec-fetch-site" not in head and not image and (key is None or key.origins is None):
             return  # not a browser, as most callers
         page = _page(head, origin, image=image)
         if key and key.origins is not None:
             if page not in key.origins:
-                raise Refused(403, f"the key {key.name!r} is not for {_named(page)}; it is for {key.origins}")
+                raise RefusedRequest(403, f"the key {key.name!r} is not for {_named(page)}; it is for {key.origins}")
         elif page is not None and page not in self.allowed and not _is_own(head, page, tls=tls):
             raise foreign(page)
 
@@ -163,8 +163,10 @@ def _is_own(head: Head, origin: bytes, *, tls: bool) -> bool:
     )
 
 
-def foreign(origin: bytes) -> Refused:
-    return Refused(403, f"{_named(origin)} may not send events here; the server's operator allows it with origins")
+def foreign(origin: bytes) -> RefusedRequest:
+    return RefusedRequest(
+        403, f"{_named(origin)} may not send events here; the server's operator allows it with origins"
+    )
 
 
 def _named(origin: bytes | None) -> str:
@@ -181,7 +183,7 @@ class ApiKeys:
     def require(
         self, topic: str, bearer: bytes | None, key: bytes | None, in_url: bytes | None = None
     ) -> ApiKey | None:
-        """The key of a caller that may write `topic`; None if there are no keys. Raises Refused if the caller may not.
+        """The key of a caller that may write `topic`; None if there are no keys. Raises RefusedRequest for others.
 
         `bearer` is the header Authorization, `key` X-API-Key, `in_url` the query's `api_key`.
         """
@@ -191,20 +193,22 @@ class ApiKeys:
             key = bearer[7:].strip()
         shown = key if key is not None else in_url
         if shown is None:
-            raise Refused(401, "no API key; send it as Authorization: Bearer KEY or as X-API-Key")
+            raise RefusedRequest(401, "no API key; send it as Authorization: Bearer KEY or as X-API-Key")
         digest = hashlib.sha256(shown).digest()
         known = self._by_digest.get(digest)
         if known is None:
-            raise Refused(401, "this API key is not known")
+            raise RefusedRequest(401, "this API key is not known")
         if key is None and known.origins is None:
-            raise Refused(
+            raise RefusedRequest(
                 403,
                 f"the key {known.name!r} is secret, and URLs are kept in logs; make a new key, and send it as a header",
             )
         if known.topics is not None and topic not in known.topics:
-            raise Refused(403, f"the key {known.name!r} may not write {topic}")
+            raise RefusedRequest(403, f"the key {known.name!r} may not write {topic}")
         if (rate := self._rates.get(digest)) and not rate.take(time.monotonic()):
-            raise Refused(429, f"the key {known.name!r} has sent more requests than its rate allows", retry_after=1)
+            raise RefusedRequest(
+                429, f"the key {known.name!r} has sent more requests than its rate allows", retry_after=1
+            )
         return known
 
 

@@ -25,7 +25,7 @@ from msgspec import Meta, Raw
 from msgspec.json import Decoder
 
 from penstock.errors import PenstockError
-from penstock.ingest.exchange import Problem, shortened
+from penstock.ingest.exchange import EventProblem, shortened
 
 EVENT = "urn:penstock:event"
 SMALL = 4096
@@ -58,21 +58,21 @@ class Schema:
         many = {"type": "array", "items": {"$ref": EVENT}}
         self._many = jsonschema_rs.validator_for(many, registry=registry, **options)
 
-    def problems(self, events: Sequence[Numbered], most: int) -> list[Problem]:
+    def problems(self, events: Sequence[Numbered], most: int) -> list[EventProblem]:
         """At least one problem for each event that is not valid; about the first `most` say what is wrong."""
         if self._many.is_valid([one.event for one in events]):
             return []
-        problems: list[Problem] = []
+        problems: list[EventProblem] = []
         for one in events:
             if not self._one.is_valid(one.event):
-                problems += self._reasons(one) if len(problems) < most else [Problem(one.index, "", NOT_LISTED)]
+                problems += self._reasons(one) if len(problems) < most else [EventProblem(one.index, "", NOT_LISTED)]
         return problems
 
-    def _reasons(self, one: Numbered) -> list[Problem]:
+    def _reasons(self, one: Numbered) -> list[EventProblem]:
         if one.size <= SMALL:
             return [_problem(one.index, error) for error in self._one.iter_errors(one.event)]
         if one.size > LARGE:
-            return [Problem(one.index, "", TOO_LARGE_TO_SAY)]
+            return [EventProblem(one.index, "", TOO_LARGE_TO_SAY)]
         try:
             self._one.validate(one.event)
         except jsonschema_rs.ValidationError as error:
@@ -80,8 +80,8 @@ class Schema:
         return []
 
 
-def _problem(index: int, error: jsonschema_rs.ValidationError) -> Problem:
-    return Problem(index, shortened(pointer(error.instance_path)), shortened(error.message))
+def _problem(index: int, error: jsonschema_rs.ValidationError) -> EventProblem:
+    return EventProblem(index, shortened(pointer(error.instance_path)), shortened(error.message))
 
 
 def _not_here(uri: str) -> Any:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec.json import Decoder
 
 from penstock.ingest.event_schema import KEY, Numbered, Schema, event_decoder
-from penstock.ingest.exchange import SHOWN, Problem, Refused
+from penstock.ingest.exchange import SHOWN, EventProblem, RefusedRequest
 from penstock.native import Array
 from penstock.native.jit import compiled
 from penstock.native.text_slices import Texts, column
@@ -61,7 +61,7 @@ _object = Decoder(_Object)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Events:
+class KeyedEvents:
     """Events for one topic, with the key of each, one key for all, or none."""
 
     values: Texts
@@ -70,7 +70,7 @@ class Events:
     """Bytes of the body in which they came."""
 
     @classmethod
-    def of(cls, values: Sequence[bytes], keys: Sequence[bytes | None] | bytes | None, size: int) -> Events:
+    def of(cls, values: Sequence[bytes], keys: Sequence[bytes | None] | bytes | None, size: int) -> KeyedEvents:
         return cls(Texts.of(values), keys if keys is None or isinstance(keys, bytes) else Texts.of(keys), size)
 
     @property
@@ -83,7 +83,7 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
-class EventFormat:
+class TopicFormat:
     """How the events of a topic are read: validated if there is a schema, with a key if there is a path to it."""
 
     schema: Schema | None
@@ -98,12 +98,12 @@ class EventFormat:
         object.__setattr__(self, "_keyed", event_decoder(document, self.key))
         object.__setattr__(self, "_keyless", event_decoder(document, ()))
 
-    def read(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
+    def read(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[KeyedEvents, list[EventProblem]]:
         """The good events of a body, and what is wrong with the others; `key` overrides a key in the event."""
         found = self.scan(body, lines=lines, key=key)
         return (found, []) if found else self.examine(body, lines=lines, key=key)
 
-    def scan(self, body: bytes, *, lines: bool, key: bytes | None) -> Events | None:
+    def scan(self, body: bytes, *, lines: bool, key: bytes | None) -> KeyedEvents | None:
         """The events of a body if all are surely good; None says nothing about them."""
         decoder = self._keyed if key is None else self._keyless
         if decoder is None or not _is_text(body):
@@ -120,11 +120,11 @@ class EventFormat:
                 decoded = (list(map(decoder.decode, values[start:end])) for start, end in groups)
                 keys = [one for events in decoded for one in self._keys(events, key)]
                 found = Texts.of(values)
-        except (*_WRONG, Refused):
+        except (*_WRONG, RefusedRequest):
             return None
         if not 0 < len(found.starts) <= self.most or found.lengths.max() > self.largest:
             return None
-        return Events(found, Texts.of(keys) if keys else key, len(body))
+        return KeyedEvents(found, Texts.of(keys) if keys else key, len(body))
 
     def _keys(self, events: list[Any], given: bytes | None) -> list[bytes | None]:
         """The keys of typed events; empty if there is a `given` one for all, or no path to a key."""
@@ -134,13 +134,13 @@ class EventFormat:
             events = [getattr(one, KEY, None) for one in events]
         return list(map(_key, events))
 
-    def examine(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
+    def examine(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[KeyedEvents, list[EventProblem]]:
         """As `read`, by decoding and validating, which takes ten times as long and says what is wrong."""
         values = split_lines(body, self.most) if lines else split(body, self.most)
         if not values:
-            raise Refused(400, "there is no event in the body")
+            raise RefusedRequest(400, "there is no event in the body")
         with_keys = key is None and bool(self.key)
-        problems: list[Problem] = []
+        problems: list[EventProblem] = []
         keys: list[bytes | None] = []
         for start, end in _groups(values):
             wrong, found = self._examine_group(values[start:end], start, with_keys, SHOWN - len(problems))
@@ -151,7 +151,7 @@ class EventFormat:
         if problems:
             good, chosen = _without({one.index for one in problems}, values, chosen)
             problems.sort(key=lambda one: (one.index, one.path))
-        return Events.of(good, chosen, len(body)), problems
+        return KeyedEvents.of(good, chosen, len(body)), problems
 
     def _decoder(self, with_keys: bool) -> Callable[[bytes], Any]:
         """The decoder of an event; without a schema, fields are decoded only if they have the key."""
@@ -161,12 +161,12 @@ class EventFormat:
 
     def _examine_group(
         self, values: list[bytes], start: int, with_keys: bool, most: int
-    ) -> tuple[list[Problem], list[bytes | None]]:
+    ) -> tuple[list[EventProblem], list[bytes | None]]:
         """The problems of these events, whose first has index `start`, and the key of each event if `with_keys`."""
         if len(values) == 1 and len(values[0]) > self.largest:
             return [self._too_large(values[0], start)], [None]
         decoded, problems = decode(self._decoder(with_keys), values)
-        problems = [Problem(start + one.index, one.path, one.reason) for one in problems]
+        problems = [EventProblem(start + one.index, one.path, one.reason) for one in problems]
         problems += [
             self._too_large(value, index) for index, value in enumerate(values, start) if len(value) > self.largest
         ]
@@ -180,8 +180,8 @@ class EventFormat:
         keys, wrong = keys_of(decoded, self.key, start, {one.index for one in problems})
         return problems + wrong, keys
 
-    def _too_large(self, value: bytes, index: int) -> Problem:
-        return Problem(index, "", f"the event has {len(value)} bytes; at most {self.largest} are taken")
+    def _too_large(self, value: bytes, index: int) -> EventProblem:
+        return EventProblem(index, "", f"the event has {len(value)} bytes; at most {self.largest} are taken")
 
 
 def _groups(values: list[bytes]) -> Iterator[tuple[int, int]]:
@@ -256,7 +256,7 @@ def _cut_lines(body: bytes, most: int) -> list[bytes]:
 
 
 def split_lines(body: bytes, most: int) -> list[bytes]:
-    """The lines that are not empty, without the white space around them; `Refused` if there are more than `most`."""
+    """The lines that are not empty, without the white space around them; raises RefusedRequest for more than `most`."""
     values: list[bytes] = []
     for line in BytesIO(body):
         if value := line.strip():
@@ -266,12 +266,12 @@ def split_lines(body: bytes, most: int) -> list[bytes]:
     return values
 
 
-def _too_many(most: int) -> Refused:
-    return Refused(413, f"there are more than {most} events in the body; send fewer in each request")
+def _too_many(most: int) -> RefusedRequest:
+    return RefusedRequest(413, f"there are more than {most} events in the body; send fewer in each request")
 
 
 def split(body: bytes, most: int) -> list[bytes]:
-    """The elements of an array, or the one event that the body is; `Refused` if there are more than `most`."""
+    """The elements of an array, or the one event that the body is; `RefusedRequest` if there are more than `most`."""
     body = body.strip(SPACE)
     if body[:1] != b"[":
         return [body] if body else []
@@ -280,7 +280,7 @@ def split(body: bytes, most: int) -> list[bytes]:
     try:
         return list(map(bytes, _elements.decode(body)))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(400, f"the body is not valid JSON: {_said(error, body)}") from None
+        raise RefusedRequest(400, f"the body is not valid JSON: {_said(error, body)}") from None
 
 
 @compiled
@@ -310,36 +310,36 @@ def elements(data: Array, most: int) -> int:
     return count
 
 
-def decode(one: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any], list[Problem]]:
+def decode(one: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any], list[EventProblem]]:
     """Each value decoded (None if it is not valid), and the problems."""
     try:
         return list(map(one, values)), []
     except _WRONG:
         pass  # one by one, to find out which
     decoded: list[Any] = []
-    problems: list[Problem] = []
+    problems: list[EventProblem] = []
     for index, value in enumerate(values):
         try:
             decoded.append(one(value))
         except _WRONG as error:
             decoded.append(None)
-            problems.append(Problem(index, "", _said(error, value)))
+            problems.append(EventProblem(index, "", _said(error, value)))
     return decoded, problems
 
 
 def keys_of(
     events: list[Any], path: tuple[str, ...], start: int, bad: set[int]
-) -> tuple[list[bytes | None], list[Problem]]:
+) -> tuple[list[bytes | None], list[EventProblem]]:
     """The key of each event, a string or an integer; None where there is none. The first event has index `start`."""
     keys: list[bytes | None] = []
-    problems: list[Problem] = []
+    problems: list[EventProblem] = []
     for index, event in enumerate(events, start):
         found = event
         for step in path:
             found = found.get(step) if found.__class__ is dict else None
         keys.append(_key(found))
         if keys[-1] is None and found is not None and index not in bad:
-            problems.append(Problem(index, "/" + "/".join(path), "a key must be a string or an integer"))
+            problems.append(EventProblem(index, "/" + "/".join(path), "a key must be a string or an integer"))
     return keys, problems
 
 
@@ -384,7 +384,7 @@ def _said(error: Exception, value: bytes) -> str:
 # Events as columns for the Kafka client.
 
 
-def table(lot: Sequence[Events], times: Sequence[int] | None = None) -> pa.RecordBatch:
+def table(lot: Sequence[KeyedEvents], times: Sequence[int] | None = None) -> pa.RecordBatch:
     """The events of all lots, in order: `value`, `key` if any has one, and `timestamp` (ms) if `times` are given."""
     columns = {"value": column([events.values for events in lot])}
     if any(events.keys is not None for events in lot):

@@ -30,7 +30,7 @@ LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class EventProblem:
     """What is wrong with an event: its index in the request from 0, the path in it as a JSON pointer, and why."""
 
     index: int
@@ -38,11 +38,17 @@ class Problem:
     reason: str
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """Ends a request with an error; `retry_after` is in seconds, for an error that may pass."""
 
     def __init__(
-        self, status: int, detail: str, *, retry_after: int | None = None, problems: Sequence[Problem] = (), **more: Any
+        self,
+        status: int,
+        detail: str,
+        *,
+        retry_after: int | None = None,
+        problems: Sequence[EventProblem] = (),
+        **more: Any,
     ) -> None:
         detail = detail if len(detail) <= DETAIL else f"{detail[:DETAIL]} ..."
         super().__init__(detail)
@@ -59,7 +65,7 @@ class Refused(Exception):
         return {"title": title, "status": self.status, "detail": self.detail, **listed(self.problems), **self.more}
 
 
-def listed(problems: Sequence[Problem]) -> dict[str, Any]:
+def listed(problems: Sequence[EventProblem]) -> dict[str, Any]:
     """The first problems, and the number of bad events."""
     if not problems:
         return {}
@@ -71,12 +77,12 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
-def refusal(why: Refused) -> bytes:
+def refusal(why: RefusedRequest) -> bytes:
     """The problem document."""
     return msgspec.json.encode(why.document())
 
 
-def refusal_headers(why: Refused) -> Headers:
+def refusal_headers(why: RefusedRequest) -> Headers:
     more = [] if why.retry_after is None else [(b"retry-after", b"%d" % why.retry_after)]
     if why.status == HTTPStatus.UNAUTHORIZED:
         more.append((b"www-authenticate", b"Bearer"))
@@ -105,36 +111,38 @@ class InFlight:
 
     def require_room(self) -> None:
         if self.bytes >= self.most:
-            raise Refused(429, f"{self.bytes} bytes of requests are under way; send again later", retry_after=FULL)
+            raise RefusedRequest(
+                429, f"{self.bytes} bytes of requests are under way; send again later", retry_after=FULL
+            )
 
 
-def too_large(most: int) -> Refused:
-    return Refused(413, f"a request may have at most {most} bytes; send fewer events in each")
+def too_large(most: int) -> RefusedRequest:
+    return RefusedRequest(413, f"a request may have at most {most} bytes; send fewer events in each")
 
 
 def unpack(body: bytes, encoding: bytes, *, most: int) -> bytes:
     """The body without its Content-Encoding; at most `most` bytes are unpacked.
 
-    Raises `Refused` if the encoding is unknown, the gzip is not valid, or there are too many bytes or members.
+    Raises `RefusedRequest` if the encoding is unknown, the gzip is not valid, or there are too many bytes or members.
     """
     coding = encoding.strip().lower()
     if coding in (b"", b"identity"):
         return body
     if coding not in (b"gzip", b"x-gzip"):
-        raise Refused(415, f"the content encoding {encoding.decode('latin-1')!r} is not known; use gzip or none")
+        raise RefusedRequest(415, f"the content encoding {encoding.decode('latin-1')!r} is not known; use gzip or none")
     out: list[bytes] = []
     size, members, at, member = 0, 0, 0, None
     while at < len(body):
         if member is None:  # members may follow one another (RFC 1952, section 2.2)
             member, members = zlib.decompressobj(GZIP), members + 1
             if members > MEMBERS:
-                raise Refused(400, f"the body has more than {MEMBERS} gzip members; send it as one")
+                raise RefusedRequest(400, f"the body has more than {MEMBERS} gzip members; send it as one")
         window = body[at : at + WINDOW]
         try:
             # At most `most` + 1 in all, so that only what is behind the member's end is left over of the window.
             out.append(member.decompress(window, most - size + 1))
         except zlib.error as error:
-            raise Refused(400, f"the body is not valid gzip: {error}") from None
+            raise RefusedRequest(400, f"the body is not valid gzip: {error}") from None
         size += len(out[-1])
         if size > most:
             raise too_large(most)
@@ -142,7 +150,7 @@ def unpack(body: bytes, encoding: bytes, *, most: int) -> bytes:
         if member.eof:
             member = None
     if member is not None:
-        raise Refused(400, "the body is not valid gzip: it ends too early")
+        raise RefusedRequest(400, "the body is not valid gzip: it ends too early")
     return b"".join(out)
 
 
@@ -164,7 +172,7 @@ class Asked(NamedTuple):
     partial: bool
 
 
-class Request:
+class HttpRequest:
     """A request from its head on.
 
     `asked` and `shared` are set when it is admitted; `shared` are headers of the answer by which a browser knows which
@@ -183,16 +191,16 @@ class Request:
         self._most, self._parts, self._size = most, list[bytes | bytearray](), 0
         self._in_flight, self._taken = in_flight, 0
         """The memory of all requests, and the part of it that this one has."""
-        self._late: Refused | None = None
+        self._late: RefusedRequest | None = None
         """What went wrong while the body came."""
 
     @cached_property
     def path(self) -> str:
-        """The path, decoded; raises Refused if the URL is not valid."""
+        """The path, decoded; raises RefusedRequest if the URL is not valid."""
         try:
             return unquote((httptools.parse_url(self.url).path or b"").decode("ascii"))
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
-            raise Refused(400, "the URL is not valid; encode it (RFC 3986)") from None
+            raise RefusedRequest(400, "the URL is not valid; encode it (RFC 3986)") from None
 
     @property
     def query(self) -> bytes:
@@ -208,7 +216,7 @@ class Request:
             if self._size > self._most:
                 raise too_large(self._most)
             self._keep(part)
-        except Refused as why:
+        except RefusedRequest as why:
             self._late = why
             self.release()
 
@@ -229,14 +237,14 @@ class Request:
         self._in_flight.bytes += size
 
     def take(self, size: int) -> None:
-        """Count bytes that this request needs; raises Refused if the memory for requests is used up."""
+        """Count bytes that this request needs; raises RefusedRequest if the memory for requests is used up."""
         self._taken += size
         self._in_flight.bytes += size
         if self._in_flight.bytes > self._in_flight.most and self._in_flight.bytes > self._taken:
-            raise Refused(429, "the memory for requests is taken; send again later", retry_after=FULL)
+            raise RefusedRequest(429, "the memory for requests is taken; send again later", retry_after=FULL)
 
     def body(self) -> bytes:
-        """The whole body; raises Refused if it is too large or there was no memory for it."""
+        """The whole body; raises RefusedRequest if it is too large or there was no memory for it."""
         if self._late:
             raise self._late
         first = self._parts[0] if len(self._parts) == 1 else None

@@ -20,7 +20,7 @@ from http import HTTPStatus
 import httptools
 
 from penstock.ingest.app import GONE, App
-from penstock.ingest.exchange import Answer, Request
+from penstock.ingest.exchange import Answer, HttpRequest
 from penstock.serve.listener import Connection
 
 log = logging.getLogger(__name__)
@@ -56,9 +56,9 @@ class HttpConnection(Connection):
         self._parser = _parser(self)
         self._head: list[tuple[bytes, bytes]] = []
         self._url = b""
-        self._coming: Request | None = None
+        self._coming: HttpRequest | None = None
         """The request whose body is coming."""
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[HttpRequest] = deque()
         """Requests without an answer, in their order; the first one is with the application."""
         self._turn = False
         """Whether the next request is begun in the next turn of the event loop."""
@@ -182,7 +182,7 @@ class HttpConnection(Connection):
             return
         parser, headers = self._parser, dict(self._head)
         method, in_flight = parser.get_method().decode("latin-1"), self._app.in_flight
-        request = Request(method, self._url, headers, in_flight, self._limits.body)
+        request = HttpRequest(method, self._url, headers, in_flight, self._limits.body)
         request.count_head((self._head_size() if pending > SMALL else pending) + HEADER * len(headers))
         self._url, self._head = b"", []
         if parser.get_http_version() != "1.0":
@@ -249,7 +249,7 @@ class HttpConnection(Connection):
             self._turn = True
             self._loop.call_soon(self._begin)
 
-    def _answer(self, request: Request, answer: Answer) -> None:
+    def _answer(self, request: HttpRequest, answer: Answer) -> None:
         self._app.answered(request, answer.status)
         self._waiting.popleft()
         if self.transport.is_closing():
@@ -275,7 +275,7 @@ class HttpConnection(Connection):
         else:
             self.idle_since = self._loop.time()
 
-    def _give_up(self, request: Request) -> None:
+    def _give_up(self, request: HttpRequest) -> None:
         """Count a request that gets no answer."""
         self._app.answered(request, GONE)
 

@@ -88,12 +88,12 @@ def _by_topic(name: str, text: str, counts: Mapping[str, int]) -> Metric:
 
 def report(
     counts: IngestCounts, in_flight: InFlight, store: EventStore, producer: Producer, listener: Listener
-) -> Report:
+) -> WorkerState:
     """The report of this process."""
     facts = store.facts()
     metrics = [*_now(in_flight, listener, facts), deaths(0)]
     metrics += [*counts.collect(), *ProducerCollector(producer, "ingest").collect()]
-    return Report(time.monotonic(), [Family.of(one) for one in metrics], facts, in_flight.bytes)
+    return WorkerState(time.monotonic(), [Family.of(one) for one in metrics], facts, in_flight.bytes)
 
 
 def _now(in_flight: InFlight, listener: Listener, facts: Facts) -> Iterator[Metric]:
@@ -148,7 +148,7 @@ class Family(msgspec.Struct, array_like=True, frozen=True):
         return Family(metric.name, metric.documentation, metric.type, found)
 
 
-class Report(msgspec.Struct, array_like=True, frozen=True):
+class WorkerState(msgspec.Struct, array_like=True, frozen=True):
     """`at` is in seconds of the monotonic clock, `in_flight` in bytes; `facts` is None if the process died."""
 
     at: float
@@ -156,15 +156,15 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     facts: Facts | None
     in_flight: int
 
-    def over(self, before: Sequence[Family]) -> Report:
+    def over(self, before: Sequence[Family]) -> WorkerState:
         """This report, plus what earlier processes counted."""
         if not before:
             return self
         return msgspec.structs.replace(self, families=merged([before, self.families]))
 
-    def left(self) -> Report:
+    def left(self) -> WorkerState:
         """What remains after the process has died."""
-        return Report(self.at, [one for one in self.families if one.kind in LASTING], None, 0)
+        return WorkerState(self.at, [one for one in self.families if one.kind in LASTING], None, 0)
 
 
 def merged(parts: Iterable[Iterable[Family]]) -> list[Family]:
@@ -179,7 +179,7 @@ def merged(parts: Iterable[Iterable[Family]]) -> list[Family]:
     return [Family(one.name, one.text, one.kind, list(values[one.name].items())) for one in families.values()]
 
 
-def exposition(reports: Iterable[Report]) -> bytes:
+def exposition(reports: Iterable[WorkerState]) -> bytes:
     """The text of a scrape."""
     build = InfoMetricFamily("penstock_build", "The version of Penstock", value={"version": __version__})
     families = [Family.of(build), *merged(one.families for one in reports)]
@@ -187,7 +187,7 @@ def exposition(reports: Iterable[Report]) -> bytes:
     return "".join(lines).encode()
 
 
-def health(reports: Iterable[Report], now: float, silent: float) -> tuple[bool, dict[str, Any]]:
+def health(reports: Iterable[WorkerState], now: float, silent: float) -> tuple[bool, dict[str, Any]]:
     """Whether all live processes take events, and the fields of /health: the worst process's, with sizes added up.
 
     A process that has reported nothing for `silent` seconds counts as taking none.
@@ -219,7 +219,7 @@ _TOTAL = re.compile(rf'penstock_ingest_({"|".join(TOTALS)}){{.*?\btopic="([^"]*)
 _STATUS = re.compile(r'\bstatus="(\d+)"')
 
 
-def totals(reports: Iterable[Report]) -> dict[str, Any]:
+def totals(reports: Iterable[WorkerState]) -> dict[str, Any]:
     """What all processes counted since the start, in all and by topic; `statuses` are the requests by HTTP status.
 
     Requests are those that users sent: to a topic, or refused because they name none. Whoever asks for a page, as
@@ -241,7 +241,7 @@ def totals(reports: Iterable[Report]) -> dict[str, Any]:
     return {**found, "topics": topics, "statuses": statuses}
 
 
-def current(reports: Sequence[Report], now: float, silent: float) -> dict[str, Any]:
+def current(reports: Sequence[WorkerState], now: float, silent: float) -> dict[str, Any]:
     """The fields of /status that change; it is waiting while Kafka is away, also if events are taken to disk."""
     takes, told = health(reports, now, silent)
     away, at = told["kafka"] != "ok", datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -305,31 +305,31 @@ class WorkerReports:
 
     def died(self, number: int) -> None:
         """Keep the counts of a worker that died for the next one, and count its death."""
-        report = self._read(number) or Report(0.0, [], None, 0)
+        report = self._read(number) or WorkerState(0.0, [], None, 0)
         self.write(number, report.left().over([Family.of(deaths(1))]))
 
-    def write(self, number: int, report: Report) -> None:
+    def write(self, number: int, report: WorkerState) -> None:
         self._slots.write(number, msgspec.msgpack.encode(report))
 
     def counted(self, number: int) -> list[Family]:
         report = self._read(number)
         return report.families if report else []
 
-    def all(self) -> list[Report]:
+    def all(self) -> list[WorkerState]:
         return [report for number in range(self._count) if (report := self._read(number))]
 
-    def _read(self, number: int) -> Report | None:
+    def _read(self, number: int) -> WorkerState | None:
         text = self._slots.read(number)
-        return msgspec.msgpack.decode(text, type=Report) if text else None
+        return msgspec.msgpack.decode(text, type=WorkerState) if text else None
 
 
 class OnlyReport:
     """The report of the only process of a server."""
 
-    def __init__(self, report: Callable[[], Report]) -> None:
+    def __init__(self, report: Callable[[], WorkerState]) -> None:
         self._report = report
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[WorkerState]:
         return [self._report()]
 
     async def keep_writing(self) -> None:
@@ -339,11 +339,11 @@ class OnlyReport:
 class WorkerReport:
     """The report of a worker, among those of the others; it continues the counts of the workers before it."""
 
-    def __init__(self, of: WorkerReports, number: int, report: Callable[[], Report]) -> None:
+    def __init__(self, of: WorkerReports, number: int, report: Callable[[], WorkerState]) -> None:
         self._of, self._number, self._report = of, number, report
         self._before = of.counted(number)
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[WorkerState]:
         """The reports of all workers; this worker's as of now."""
         self.write()
         return self._of.all()

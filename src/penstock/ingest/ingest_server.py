@@ -21,16 +21,16 @@ import uvloop
 from penstock.errors import PenstockError
 from penstock.ingest.app import App, Page
 from penstock.ingest.event_schema import load
-from penstock.ingest.events import EventFormat
+from penstock.ingest.events import TopicFormat
 from penstock.ingest.exchange import PLAIN, InFlight
 from penstock.ingest.http_connection import HttpConnection
 from penstock.ingest.ingest_metrics import (
     TYPE,
     IngestCounts,
     OnlyReport,
-    Report,
     WorkerReport,
     WorkerReports,
+    WorkerState,
     current,
     exposition,
     health,
@@ -56,7 +56,7 @@ KEPT = 32 << 20
 SILENT = 5.0
 """Seconds after which a worker that has reported nothing counts as stuck."""
 
-Reporting = Callable[[Callable[[], Report]], OnlyReport | WorkerReport]
+Reporting = Callable[[Callable[[], WorkerState]], OnlyReport | WorkerReport]
 
 
 class IngestServer:
@@ -119,10 +119,10 @@ def _bounds(settings: IngestSettings) -> Bounds:
     )
 
 
-def readings(settings: IngestSettings) -> dict[str, EventFormat]:
+def readings(settings: IngestSettings) -> dict[str, TopicFormat]:
     """How the events of each topic are read; compiles the schemas, and raises PenstockError if one is not valid."""
     return {
-        name: EventFormat(
+        name: TopicFormat(
             load(topic.schema, name) if topic.schema else None, topic.key, settings.limits.event, settings.limits.events
         )
         for name, topic in settings.topics.items()
@@ -154,7 +154,7 @@ class Site:
     """What to serve, all of it checked: settings, how each topic's events are read, and a bound socket."""
 
     settings: IngestSettings
-    readings: Mapping[str, EventFormat]
+    readings: Mapping[str, TopicFormat]
     bound: socket.socket
     tls: ssl.SSLContext | None
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -258,7 +258,7 @@ def tls(of: Tls) -> ssl.SSLContext:
     return context
 
 
-def _pages(site: Site, store: EventStore, reports: Callable[[], list[Report]]) -> dict[str, Page]:
+def _pages(site: Site, store: EventStore, reports: Callable[[], list[WorkerState]]) -> dict[str, Page]:
     described = document(site.settings, site.readings, store)
     openapi, docs = msgspec.json.encode(described), page(described).encode()
 

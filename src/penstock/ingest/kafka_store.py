@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from penstock.ingest.events import Events, table
-from penstock.ingest.exchange import Refused
+from penstock.ingest.events import KeyedEvents, table
+from penstock.ingest.exchange import RefusedRequest
 from penstock.wire import Producer, Reader, TableFailed
 from penstock.wire.errors import (
     AuthenticationFailed,
@@ -56,15 +56,15 @@ class Facts(NamedTuple):
 
 
 class EventStore(Protocol):
-    """The future of `put` is done when the events are safe; the future, or `put` itself, may raise `Refused`."""
+    """The future of `put` is done when the events are safe; the future, or `put` itself, may raise `RefusedRequest`."""
 
     status: int
     """Of an answer: 200 if Kafka has the events, 202 if they are safe elsewhere."""
 
-    def put(self, topic: str, events: Events) -> asyncio.Future[None]: ...
+    def put(self, topic: str, events: KeyedEvents) -> asyncio.Future[None]: ...
 
     def require_ready(self) -> None:
-        """Raises `Refused` if events could not be stored now."""
+        """Raises `RefusedRequest` if events could not be stored now."""
 
     def facts(self) -> Facts: ...
 
@@ -92,7 +92,7 @@ class KafkaStore:
         except KafkaError as error:
             self._away(error)
 
-    def put(self, topic: str, events: Events) -> asyncio.Future[None]:
+    def put(self, topic: str, events: KeyedEvents) -> asyncio.Future[None]:
         return self._out[topic].put((topic, events), events.size)
 
     def require_ready(self) -> None:
@@ -100,7 +100,7 @@ class KafkaStore:
         if now > self._looked_at + LOOK:
             self._looked_at, self._found = now, self.problem()
         if problem := self._problem or self._found:
-            raise Refused(503, f"nothing was stored: {problem}", retry_after=RETRY)
+            raise RefusedRequest(503, f"nothing was stored: {problem}", retry_after=RETRY)
 
     def problem(self) -> str:
         """Why events would not be taken now."""
@@ -119,7 +119,7 @@ class KafkaStore:
             self._asking.cancel()
         await self._producer.close()
 
-    async def _carry(self, lot: Sequence[WaitingItem[tuple[str, Events]]]) -> None:
+    async def _carry(self, lot: Sequence[WaitingItem[tuple[str, KeyedEvents]]]) -> None:
         topic, events = lot[0].item[0], [one.item[1] for one in lot]
         try:
             if all(one.keys is None for one in events):
@@ -157,7 +157,7 @@ def _is_away(error: KafkaError) -> bool:
     return error.retriable or isinstance(error, DeliveryTimeout | AuthenticationFailed)
 
 
-def _refuse_failed(lot: Sequence[WaitingItem[tuple[str, Events]]], error: TableFailed) -> None:
+def _refuse_failed(lot: Sequence[WaitingItem[tuple[str, KeyedEvents]]], error: TableFailed) -> None:
     """Refuse the requests that have a row among those that failed."""
     end = 0
     for one in lot:
@@ -167,15 +167,15 @@ def _refuse_failed(lot: Sequence[WaitingItem[tuple[str, Events]]], error: TableF
             one.done.set_exception(refusal(why))
 
 
-def refusal(error: KafkaError) -> Refused:
+def refusal(error: KafkaError) -> RefusedRequest:
     """The answer to a request whose events Kafka did not take."""
     if isinstance(error, MessageTooLarge):
-        return Refused(413, f"an event is larger than the topic takes: {error}")
+        return RefusedRequest(413, f"an event is larger than the topic takes: {error}")
     if isinstance(error, InvalidRecord):
-        return Refused(400, f"the topic does not take an event; others may be stored: {error}")
+        return RefusedRequest(400, f"the topic does not take an event; others may be stored: {error}")
     if isinstance(error, FORBIDDEN):
-        return Refused(500, f"this server may not write to the topic; tell its operator: {error}")
-    return Refused(
+        return RefusedRequest(500, f"this server may not write to the topic; tell its operator: {error}")
+    return RefusedRequest(
         503, f"Kafka did not confirm all events; some may be stored, send them again: {error}", retry_after=RETRY
     )
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from penstock import __version__
-from penstock.ingest.events import LINES, EventFormat
+from penstock.ingest.events import LINES, TopicFormat
 from penstock.ingest.ingest_settings import IngestSettings
 from penstock.ingest.kafka_store import EventStore
 
@@ -24,7 +24,7 @@ ALWAYS = ("408", "413", "415", "429", "500", "503")
 ANY = {"type": "object", "description": "Any JSON object: this topic has no schema."}
 
 
-def document(settings: IngestSettings, readings: Mapping[str, EventFormat], store: EventStore) -> dict[str, Any]:
+def document(settings: IngestSettings, readings: Mapping[str, TopicFormat], store: EventStore) -> dict[str, Any]:
     paths = {f"/events/{name}": {"post": _post(name, settings, store.status)} for name in readings}
     images = [name for name, topic in settings.topics.items() if topic.pixel]
     paths |= {f"/pixel/{name}": {"get": _pixel(name, settings, store.status)} for name in images}
@@ -133,7 +133,7 @@ def _json(schema: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/penstock.{schema}"}}}
 
 
-def _schemas(readings: Mapping[str, EventFormat]) -> dict[str, Any]:
+def _schemas(readings: Mapping[str, TopicFormat]) -> dict[str, Any]:
     errors = {
         "type": "array",
         "description": "The first 100 problems.",
@@ -157,7 +157,7 @@ def _schemas(readings: Mapping[str, EventFormat]) -> dict[str, Any]:
     } | {name: _schema(name, one) for name, one in readings.items()}
 
 
-def _schema(topic: str, reading: EventFormat) -> Any:
+def _schema(topic: str, reading: TopicFormat) -> Any:
     """A topic's schema, with an `$id` of its own, so that references in it stay within it."""
     if not reading.schema or not isinstance(reading.schema.document, dict):
         return reading.schema.document if reading.schema else ANY

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from penstock.ingest.exchange import Headers, Refused
+from penstock.ingest.exchange import Headers, RefusedRequest
 
 PATH = "/pixel/"
 MOST = 200
@@ -38,7 +38,7 @@ _PARSED: dict[str, type] = {"integer": int, "number": float, "boolean": bool}
 def body(fields: Mapping[str, str], schema: Any) -> bytes:
     """The event in JSON. Values are strings, unless the schema wants a number or a boolean and the value is one."""
     if not fields:
-        raise Refused(400, "the query has no field of an event")
+        raise RefusedRequest(400, "the query has no field of an event")
     below = schema.get("properties") if isinstance(schema, dict) else None
     wanted = below if isinstance(below, dict) else {}
     return msgspec.json.encode({name: _value(text, wanted.get(name)) for name, text in fields.items()})
@@ -56,7 +56,7 @@ def _value(text: str, schema: Any) -> str | msgspec.Raw:
     return text
 
 
-def problem(why: Refused) -> Headers:
+def problem(why: RefusedRequest) -> Headers:
     """A header with why the event was refused, as a JSON string, which is ASCII without line ends."""
     first = f": {why.problems[0].path} {why.problems[0].reason}" if why.problems else ""
     return [(b"x-penstock-problem", json.dumps(f"{why.detail}{first}"[:SHOWN]).encode())]
@@ -66,12 +66,12 @@ def problem(why: Refused) -> Headers:
 
 
 def parameters(query: bytes, most: int) -> dict[str, str]:
-    """Each parameter once; raises Refused if one comes twice, there are more than `most`, or one is not UTF-8.
+    """Each parameter once; raises RefusedRequest if one comes twice, there are more than `most`, or one is not UTF-8.
 
     Bytes that are not UTF-8 are refused rather than replaced: keys that differ would become the same.
     """
     if query.count(b"&") >= most:
-        raise Refused(400, f"the query has more than {most} parameters")
+        raise RefusedRequest(400, f"the query has more than {most} parameters")
     found: dict[str, str] = {}
     for part in query.split(b"&"):
         if not part:
@@ -81,9 +81,9 @@ def parameters(query: bytes, most: int) -> dict[str, str]:
             text, of = _text(name), _text(value)
         except UnicodeDecodeError:
             shown = part[:100].decode("ascii", "backslashreplace")
-            raise Refused(400, f"the query is not UTF-8 in {shown}") from None
+            raise RefusedRequest(400, f"the query is not UTF-8 in {shown}") from None
         if text in found:
-            raise Refused(400, f"the query has {text[:100]!r} twice")
+            raise RefusedRequest(400, f"the query has {text[:100]!r} twice")
         found[text] = of
     return found
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from penstock.ingest.events import Events
-from penstock.ingest.exchange import Refused
+from penstock.ingest.events import KeyedEvents
+from penstock.ingest.exchange import RefusedRequest
 from penstock.ingest.kafka_store import RETRY, Facts, Gather, WaitingItem
 from penstock.ingest.spool_carrier import Ask, Carrier
 from penstock.ingest.spool_files import SpoolFolder, SpoolPosition, SpoolWriter, frame
@@ -66,7 +66,7 @@ class Spool:
         for carrier in self._carriers:
             carrier.start()
 
-    def put(self, topic: str, events: Events) -> asyncio.Future[None]:
+    def put(self, topic: str, events: KeyedEvents) -> asyncio.Future[None]:
         data = frame(topic, time.time_ns() // 1_000_000, events)
         self._require_room(topic, len(data))
         self._coming += len(data)
@@ -79,10 +79,12 @@ class Spool:
             waiting = sum(one.size() for one in self._own.apart.values())
             if waiting + size > self._most // 2:  # the rest is for the other topics
                 told = f"events for {topic} wait, and there is no room for more; nothing was stored: {apart.problem}"
-                raise Refused(503, told, retry_after=RETRY)
+                raise RefusedRequest(503, told, retry_after=RETRY)
         if self.size() + self._coming + size > self._most:
             away = " and Kafka does not answer" if self._problem() else ""
-            raise Refused(503 if away else 429, f"the spool is full{away}; nothing was stored", retry_after=RETRY)
+            raise RefusedRequest(
+                503 if away else 429, f"the spool is full{away}; nothing was stored", retry_after=RETRY
+            )
 
     def _came(self, size: int) -> None:
         self._coming -= size
@@ -109,7 +111,7 @@ class Spool:
 
     def require_ready(self) -> None:
         if self._writer.broken:
-            raise Refused(503, f"the spool cannot be written: {self._writer.broken}", retry_after=RETRY)
+            raise RefusedRequest(503, f"the spool cannot be written: {self._writer.broken}", retry_after=RETRY)
 
     def facts(self) -> Facts:
         problem, broken = self._problem(), self._writer.broken
@@ -137,5 +139,5 @@ class Spool:
             await asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)
         except OSError as error:
             log.error("the spool %s cannot be written: %s", self._folder.path, error)
-            raise Refused(503, f"the spool cannot be written: {error.strerror}", retry_after=RETRY) from error
+            raise RefusedRequest(503, f"the spool cannot be written: {error.strerror}", retry_after=RETRY) from error
         self._own.more()

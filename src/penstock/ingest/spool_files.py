@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.ingest.events import Events
+from penstock.ingest.events import KeyedEvents
 from penstock.native import crc32c
 from penstock.native.text_slices import Texts
 
@@ -54,8 +54,8 @@ class Frame(msgspec.Struct, array_like=True):
     keys: list[bytes | None] | bytes | None
     values: list[bytes]
 
-    def events(self) -> Events:
-        return Events.of(self.values, self.keys, 0)
+    def events(self) -> KeyedEvents:
+        return KeyedEvents.of(self.values, self.keys, 0)
 
 
 class SpoolPosition(NamedTuple):
@@ -69,7 +69,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
 
-def frame(topic: str, time: int, events: Events) -> bytes:
+def frame(topic: str, time: int, events: KeyedEvents) -> bytes:
     """A request's frame, as it is in a file."""
     keys = events.keys.listed() if isinstance(events.keys, Texts) else events.keys
     payload = _encode((topic, time, keys, events.values.listed()))  # a Frame

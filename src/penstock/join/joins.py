@@ -31,7 +31,7 @@ from penstock.keyed_state.arrow_keys import (
     positions,
     taken,
 )
-from penstock.keyed_state.buckets import Logic, Step, stateful, upserted, with_gone
+from penstock.keyed_state.buckets import BucketStep, Logic, stateful, upserted, with_gone
 from penstock.table.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION, LatestLogic, changes
 from penstock.table.table import Table, versioned
 
@@ -252,11 +252,11 @@ class Pairs(TwoSided):
     right: tuple[str, ...]
     how: str
 
-    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> Step:
+    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> BucketStep:
         change = changes(state, rows, self.state_key)
         changed = with_gone(change.rows.select(self.state.names), change.gone)
         if not len(changed):
-            return Step()
+            return BucketStep()
         (key,) = codes([changed], self.key)
         touched = changed.take(pa.array(np.unique(key, return_index=True)[1]))
         existed = self._exists(*self._places(state, touched))
@@ -266,7 +266,7 @@ class Pairs(TwoSided):
         left, right = (taken(side(state, one), at) for one, at in zip((LEFT, RIGHT), places, strict=True))
         told = {VERSION: pa.array(np.full(len(touched), number, np.int64)), DELETED: pa.array(~exists)}
         joined = _columns(touched, self.key) | _columns(left, self.left) | _columns(right, self.right) | told
-        return Step(changed, pa.table(joined).filter(pa.array(exists | existed)), state=state)
+        return BucketStep(changed, pa.table(joined).filter(pa.array(exists | existed)), state=state)
 
     def _places(self, state: pa.Table, touched: pa.Table) -> tuple[Numbers, Numbers]:
         left, right = (positions(side(state, one), touched, self.key) for one in (LEFT, RIGHT))
@@ -286,7 +286,7 @@ class Links(LatestLogic):
 
     on: str
 
-    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> Step:
+    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> BucketStep:
         change = changes(state, rows, self.key)
         known = change.places >= 0
         old = state.take(pa.array(change.places[known]))
@@ -297,7 +297,7 @@ class Links(LatestLogic):
         here = self._told(change.rows.filter(pa.array(~change.gone)), number, False)
         here = here.append_column(MOVED, pa.array(np.zeros(len(here), bool)))
         changed = with_gone(change.rows.select(self.state.names), change.gone)
-        return Step(changed, pa.concat_tables([away, here]).combine_chunks())
+        return BucketStep(changed, pa.concat_tables([away, here]).combine_chunks())
 
     def _told(self, rows: pa.Table, number: int, gone: bool) -> pa.Table:
         told = {ROW_VERSION: pa.array(np.full(len(rows), number)), ROW_DELETED: pa.array(np.full(len(rows), gone))}
@@ -317,11 +317,11 @@ class Linked(TwoSided):
     def state_key(self) -> tuple[str, ...]:
         return (*self.key, self.on, SIDE)
 
-    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> Step:
+    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> BucketStep:
         change = changes(state, rows, self.state_key)
         changed = with_gone(change.rows.select(self.state.names), change.gone)
         if not len(changed):
-            return Step()
+            return BucketStep()
         state = upserted(state, changed, self.state_key)
         of_left = pc.equal(change.rows[SIDE], LEFT)
         deleted = change.rows.filter(pc.and_(of_left, pc.and_(pa.array(change.gone), pc.invert(change.rows[MOVED]))))
@@ -333,7 +333,7 @@ class Linked(TwoSided):
             self._joined(left, taken(right, places), gone, number),
             self._joined(deleted, taken(right, np.full(len(deleted), -1)), np.ones(len(deleted), bool), number),
         ]
-        return Step(changed, pa.concat_tables(output).combine_chunks(), state=state)
+        return BucketStep(changed, pa.concat_tables(output).combine_chunks(), state=state)
 
     def _touched(self, left: pa.Table, changed: pa.Table) -> pa.Table:
         """The rows of left that changed, or whose row of right did."""
@@ -371,13 +371,13 @@ class StreamTableLogic(LatestLogic):
         of_table = pc.equal(rows[SIDE], RIGHT)
         return pa.concat_tables([super().before(rows.filter(of_table)), rows.filter(pc.invert(of_table))])
 
-    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> Step:
+    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> BucketStep:
         of_table = pc.equal(rows[SIDE], RIGHT)
         change = changes(state, rows.filter(of_table), self.key)
         changed = with_gone(change.rows.select(self.state.names), change.gone)
         if len(changed):
             state = upserted(state, changed, self.key)
-        return Step(changed, self._joined(rows.filter(pc.invert(of_table)), state), state=state)
+        return BucketStep(changed, self._joined(rows.filter(pc.invert(of_table)), state), state=state)
 
     def _joined(self, rows: pa.Table, state: pa.Table) -> pa.Table:
         places = partners(state, rows, self.key)

@@ -144,7 +144,7 @@ def _settings(options: Mapping[str, str]) -> Settings:
 
 def write_part(given: Settings, batches: Iterator[pa.RecordBatch]) -> delays.SinkCounts:
     """Write the rows of a task with the producer of its process; a task that runs again writes them again."""
-    producer, written = _producer(given), Written()
+    producer, written = _producer(given), AcknowledgedRows()
     before = _sent(producer.stats())
     try:
         parts = written.parts(_parts(batches, dict(given).get("topic", "")))
@@ -164,7 +164,7 @@ def _sent(stats: Stats) -> tuple[int, int]:
     return sum(one.bytes for one in stats.topics.values()), sum(one.retries for one in stats.topics.values())
 
 
-class Written:
+class AcknowledgedRows:
     """Counts the rows of a task when brokers acknowledge them, with the delay since their events.
 
     With `at_once` false the rows are counted when `commit` is called, as those of a transaction.
@@ -173,7 +173,7 @@ class Written:
     def __init__(self, *, at_once: bool = True) -> None:
         self._delays = delays.DelayCounts()
         self._at_once = at_once
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, BatchInFlight] = {}
         """The parts with rows that are not acknowledged yet, by their number."""
         self._waiting = delays.EventTimes()
 
@@ -182,7 +182,7 @@ class Written:
         for number, (topic, batch) in enumerate(parts):
             batch, times = delays.split(batch)
             batch, reasons = delays.split_letters(batch)
-            self._parts[number] = Part(times, reasons, batch.num_rows)
+            self._parts[number] = BatchInFlight(times, reasons, batch.num_rows)
             yield topic, batch
 
     def acknowledged(self, number: int, rows: range | Array) -> None:
@@ -205,7 +205,7 @@ class Written:
         return self._delays.counts(bytes=size, retries=retries)
 
 
-class Part(NamedTuple):
+class BatchInFlight(NamedTuple):
     """An Arrow batch on its way to the brokers: event times, reasons of dead letters, and rows not acknowledged."""
 
     times: Array | None
@@ -269,7 +269,7 @@ def write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch
 async def _write_once(
     options: Options, batches: Iterator[pa.RecordBatch], batch: Batch, task: int, tasks: int
 ) -> delays.SinkCounts:
-    written = Written(at_once=False)
+    written = AcknowledgedRows(at_once=False)
     async with options.producer(Producer, transactional_id=f"{marker_group(batch.query)}-{task}") as producer:
         async with producer.transaction() as transaction:
             place = await unwritten(transaction, batch, task, tasks)

@@ -42,7 +42,7 @@ Decode = Callable[[bytes], str]
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownValue:
     """A key or value: its text, None for null, its format, and why it is not decoded, "" if it is."""
 
     text: str | None
@@ -81,15 +81,17 @@ def view(record: Mapping[str, Any], registry: Registry | None = None, *, most: i
     }
 
 
-def shown(data: bytes | None, registry: Registry | None = None) -> Shown:
+def shown(data: bytes | None, registry: Registry | None = None) -> ShownValue:
     """A key or value as text."""
     if data is None:
-        return Shown(None, "null")
+        return ShownValue(None, "null")
     if len(data) < FRAME or data[0]:
         return _unframed(data)
     number = int.from_bytes(data[1:FRAME], "big")
     if registry is None:
-        return Shown(_hex(data), "hex", f"it begins like a record of the schema {number}; give the schema registry")
+        return ShownValue(
+            _hex(data), "hex", f"it begins like a record of the schema {number}; give the schema registry"
+        )
     return _schemas(registry).shown(number, data)
 
 
@@ -115,14 +117,14 @@ def _hex(data: bytes) -> str:
     return f"0x{data.hex()}"
 
 
-def _unframed(data: bytes) -> Shown:
+def _unframed(data: bytes) -> ShownValue:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return Shown(_hex(data), "hex", "not UTF-8")
+        return ShownValue(_hex(data), "hex", "not UTF-8")
     if len(data) > MOST_JSON:
-        return Shown(text, "text", f"larger than {MOST_JSON} bytes, so it was not read as JSON")
-    return Shown(text, "json" if _is_json(text) else "text")
+        return ShownValue(text, "text", f"larger than {MOST_JSON} bytes, so it was not read as JSON")
+    return ShownValue(text, "json" if _is_json(text) else "text")
 
 
 def _is_json(text: str) -> bool:
@@ -146,17 +148,17 @@ class _Schemas:
         self._failed: OrderedDict[int, tuple[float, str]] = OrderedDict()
         self._away: tuple[float, str] = 0.0, ""
 
-    def shown(self, number: int, data: bytes) -> Shown:
+    def shown(self, number: int, data: bytes) -> ShownValue:
         found = self._schema(number)
         if isinstance(found, str):
-            return Shown(_hex(data), "hex", found)
+            return ShownValue(_hex(data), "hex", found)
         format, decode = found
         if len(data) > MOST_DECODED:
-            return Shown(_hex(data), "hex", f"larger than {MOST_DECODED} bytes, so it was not decoded as {format}")
+            return ShownValue(_hex(data), "hex", f"larger than {MOST_DECODED} bytes, so it was not decoded as {format}")
         try:
-            return Shown(decode(data), format)
+            return ShownValue(decode(data), format)
         except ValueError as error:
-            return Shown(_hex(data), "hex", f"not valid {format} of the schema {number}: {error}")
+            return ShownValue(_hex(data), "hex", f"not valid {format} of the schema {number}: {error}")
 
     def _schema(self, number: int) -> tuple[str, Decode] | str:
         """The format and the decoder of a schema, or why there is none."""

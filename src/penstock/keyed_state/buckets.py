@@ -56,7 +56,7 @@ blobs."""
 
 
 @dataclass(frozen=True)
-class Step:
+class BucketStep:
     """What a batch does to a bucket: changed rows of the state with a column `_gone`, and output rows.
 
     The next call without rows is when the watermark, in milliseconds, reaches `wake`. `state` is the state after the
@@ -93,7 +93,7 @@ class Logic(Protocol):
     def before(self, rows: pa.Table) -> pa.Table:
         """The rows to shuffle, possibly fewer; they must keep the column `_bucket`."""
 
-    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
+    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> BucketStep:
         """Process one batch of a bucket; `rows` is None when `wake` is reached; `number` grows with each change."""
 
 

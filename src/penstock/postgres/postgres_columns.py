@@ -82,7 +82,7 @@ GROUP BY i.indexrelid"""
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenColumn:
     """A column to write: its name in the table, its name and type in the staging table, and the type to cast to."""
 
     name: str
@@ -95,7 +95,7 @@ class Written:
 class StagingLayout:
     """The columns of the staging table: the table's columns and, with keys, `version` and `deleted` if needed."""
 
-    columns: tuple[Written, ...]
+    columns: tuple[WrittenColumn, ...]
     version: Travel | None = None
     deleted: bool = False
 
@@ -158,12 +158,12 @@ def rows_of(frame: DataFrame, plan: StagingLayout, deleted: str | None) -> DataF
     return frame.select(*columns, *([] if times is None else [times]))
 
 
-def _written(frame: DataFrame, target: TargetColumn, alias: str, table: str) -> Written:
+def _written(frame: DataFrame, target: TargetColumn, alias: str, table: str) -> WrittenColumn:
     kind = frame.schema[target.name].dataType
     way = travel(F.col(_quoted(target.name)), kind, target)
     if way is None:
         raise misfit(target.name, kind, target, table)
-    return Written(target.name, alias, way, target.cast)
+    return WrittenColumn(target.name, alias, way, target.cast)
 
 
 def _version(frame: DataFrame, version: str | None, known: dict[str, TargetColumn], table: str) -> Travel | None:

@@ -28,7 +28,7 @@ _CLEAR = "\r\x1b[2K"
 def begin() -> Terminal:
     """Write this process's lines of level INFO and above in the form that the environment asks for."""
     lines = Terminal(sys.stderr)
-    lines.setFormatter(JsonLines() if is_json() else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    lines.setFormatter(JsonLogLines() if is_json() else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("penstock")
     logger.handlers[:] = [lines]
     logger.setLevel(logging.INFO)
@@ -46,7 +46,7 @@ def is_json() -> bool:
     return os.environ.get(FORM) == JSON
 
 
-class JsonLines(logging.Formatter):
+class JsonLogLines(logging.Formatter):
     """`ts` in UTC, `level` and `msg`, then what was given with `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -131,7 +131,7 @@ class EarlySink(Protocol):
         """The writer of a query that sends each row as soon as it has it."""
 
 
-class Planned(Protocol):
+class PlannedQuery(Protocol):
     """A query (`penstock.query.query.Query`)."""
 
     @property
@@ -144,7 +144,7 @@ class Planned(Protocol):
     def mode(self) -> str: ...
 
 
-def require(query: Planned, where: str) -> None:
+def require(query: PlannedQuery, where: str) -> None:
     """Raise PenstockError if Spark cannot run the query in real-time mode."""
     if len(query.sinks) > 1:
         raise _refused("several sinks", where, "write to one topic here, and to the other sinks in another query")

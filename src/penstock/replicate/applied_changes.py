@@ -17,7 +17,7 @@ from penstock.cdc.generations import Position
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Location
 from penstock.checkpoint.hadoop_folder import store_of
 from penstock.checkpoint.identity import CDC, OUR_KAFKA, kept
-from penstock.checkpoint.log import NONE, Log
+from penstock.checkpoint.log import NONE, CheckpointLog
 from penstock.durations import duration_text
 from penstock.errors import PenstockError
 from penstock.kafka.security import Security
@@ -40,7 +40,7 @@ class QueryProgress:
 
     def offset(self) -> Offset | None:
         """Where the last finished batch ended; None if there is none."""
-        log = Log(self.checkpoint)
+        log = CheckpointLog(self.checkpoint)
         text = log.batch(log.committed[-1]).offsets[0] if log.committed else NONE
         return None if text == NONE else json.loads(text)
 

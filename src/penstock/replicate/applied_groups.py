@@ -21,7 +21,7 @@ from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import connection
-from penstock.database.requests import Request, RequestLimits, Statement, send_all, together
+from penstock.database.requests import CqlRequest, RequestLimits, Statement, send_all, together
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import quoted
 from penstock.database.token_ring import partition_key
@@ -101,7 +101,7 @@ class AppliedGroups:
             f"SELECT time, hash FROM {self._name} WHERE base = ? AND span = ? AND shard = ? AND time >= ? AND time <= ?"
         )
         requests = [
-            Request(((text, [*part, _long(min(times)), _long(max(times))]),), partition_key(part))
+            CqlRequest(((text, [*part, _long(min(times)), _long(max(times))]),), partition_key(part))
             for part, times in parts.items()
         ]
         found: set[Mark] = set()
@@ -118,7 +118,7 @@ class AppliedGroups:
     def _row(self, time: int, hashed: int) -> list[bytes | None]:
         return [*self._partition(time, hashed), _long(time), _long(hashed)]
 
-    def _send(self, requests: list[Request], what: str) -> list[Page]:
+    def _send(self, requests: list[CqlRequest], what: str) -> list[Page]:
         return send_all(self.access, self.keyspace, requests, self.limits, what=what, where=f"{self.keyspace}.{TABLE}")
 
 

@@ -29,7 +29,7 @@ from penstock.replicate.hidden_differences import (
     read_by_rows,
 )
 from penstock.replicate.hidden_repair import insert_again, reason, repair, why_left
-from penstock.replicate.hidden_state import Shape
+from penstock.replicate.hidden_state import WantedFacts
 from penstock.replicate.row_digests import BUCKETS, bounds
 from penstock.replicate.table_scan import Scans
 
@@ -193,14 +193,14 @@ def hidden_scans(both: Scans, *, patience: timedelta, page_size: int) -> tuple[H
     return HiddenScans(source, target, shape), (*unseen, forgotten)
 
 
-def _shape(both: Scans, readers: list[FragmentReader], since: int) -> tuple[Shape, list[str]]:
+def _shape(both: Scans, readers: list[FragmentReader], since: int) -> tuple[WantedFacts, list[str]]:
     values = [one for one in both.source.columns if one.is_value and one.column]
     shared = {one.column.name: one.column.type for one in values if one.column}
     lists = [name for name, kind in shared.items() if kind.nonfrozen_list]
     counters = [name for name, kind in shared.items() if kind.name == "counter"]
     collections = {name: kind for name, kind in shared.items() if kind.multi_cell and not kind.nonfrozen_list}
     unknown = [name for name, kind in collections.items() if not _has_keys(kind, readers)]
-    shape = Shape(
+    shape = WantedFacts(
         clustering=both.source.table.clustering_key,
         columns=frozenset(shared) - {*lists, *counters},
         elements=frozenset(collections) - {*unknown},

@@ -31,8 +31,8 @@ from penstock.replicate.hidden_state import (
     Fact,
     Path,
     Place,
-    Shape,
-    Written,
+    WantedFacts,
+    WriteFacts,
     facts,
 )
 from penstock.replicate.row_differences import SLACK
@@ -46,8 +46,8 @@ MOST_PENDING = 100_000
 class Both(NamedTuple):
     """What the source and the target have."""
 
-    source: Written | None
-    target: Written | None
+    source: WriteFacts | None
+    target: WriteFacts | None
 
 
 Unlike: TypeAlias = dict[Path, Both]
@@ -59,7 +59,7 @@ class HiddenScans:
 
     source: FragmentReader
     target: FragmentReader
-    shape: Shape
+    shape: WantedFacts
 
     def differing(self, after: int, until: int) -> Iterator[tuple[Key, Unlike]]:
         """The partitions of the tokens (after, until] that differ."""
@@ -131,7 +131,7 @@ def _unlike(source: Iterator[Fact], target: Iterator[Fact], clustering: Sequence
 
     Both come in the same order, so a fact waits only as long as the other side lacks it.
     """
-    waiting: tuple[dict[Path, Written], dict[Path, Written]] = ({}, {})
+    waiting: tuple[dict[Path, WriteFacts], dict[Path, WriteFacts]] = ({}, {})
     found: Unlike = {}
     last = [Path(PARTITION), Path(PARTITION)]
     for pair in zip_longest(source, target):
@@ -187,7 +187,7 @@ def _same_time(both: Both) -> bool:
     return both.source is not None and both.target is not None and both.source.time == both.target.time
 
 
-def _ends(written: Written, soon: int) -> bool:
+def _ends(written: WriteFacts, soon: int) -> bool:
     return not written.dead and written.expires is not None and written.expires <= soon
 
 
@@ -256,7 +256,7 @@ def _text(named: Mapping[str, tuple[Column, bytes | None]]) -> str:
     return key_text(kinds, {name: cells_of([cell]) for name, (_, cell) in named.items()}, 0)
 
 
-def _when(path: Path, written: Written | None) -> str:
+def _when(path: Path, written: WriteFacts | None) -> str:
     if written is None:
         return "none"
     if path.kind in (PARTITION, RANGE, ROW, COLLECTION):

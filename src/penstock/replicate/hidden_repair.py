@@ -19,8 +19,8 @@ from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError
 from penstock.replicate.fragment_reader import FragmentReader, Key
 from penstock.replicate.hidden_differences import Both, Unlike
-from penstock.replicate.hidden_state import CELL, COLLECTION, ELEMENT, MARKER, PARTITION, RANGE, ROW, Path, Written
-from penstock.replicate.reconciliation import Part, why_kept
+from penstock.replicate.hidden_state import CELL, COLLECTION, ELEMENT, MARKER, PARTITION, RANGE, ROW, Path, WriteFacts
+from penstock.replicate.reconciliation import CellState, why_kept
 from penstock.replicate.repair import NO_TTL, bound
 from penstock.replicate.table_statements import TableStatements, removed, slices, time_to_live, to, to_field
 
@@ -84,8 +84,8 @@ def reason(target: FragmentReader, path: Path, both: Both) -> str:
     return ""
 
 
-def _part(written: Written) -> Part:
-    return Part(b"", written.time, written.expires)
+def _part(written: WriteFacts) -> CellState:
+    return CellState(b"", written.time, written.expires)
 
 
 def _column(target: FragmentReader, path: Path) -> Column:
@@ -93,7 +93,7 @@ def _column(target: FragmentReader, path: Path) -> Column:
 
 
 def _statements(texts: TableStatements, target: FragmentReader, key: Key, path: Path, both: Both) -> list[Statement]:
-    written = both.source or Written(0)
+    written = both.source or WriteFacts(0)
     at, row = bound(written.time), list(path.row or ())
     if path.kind == PARTITION:
         return [(texts.delete([texts.of_partition]), [at, *key])]

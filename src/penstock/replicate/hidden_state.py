@@ -50,7 +50,7 @@ class Path(NamedTuple):
     element: str = ""
 
 
-class Written(NamedTuple):
+class WriteFacts(NamedTuple):
     """When it was written or deleted (microseconds), whether it is a deletion, and when it expires or has expired
     (seconds since 1970)."""
 
@@ -59,11 +59,11 @@ class Written(NamedTuple):
     expires: int | None = None
 
 
-Fact: TypeAlias = tuple[Path, Written]
+Fact: TypeAlias = tuple[Path, WriteFacts]
 
 
 @dataclass(frozen=True)
-class Shape:
+class WantedFacts:
     """What facts are wanted: of these columns, and deletions since a time in microseconds.
 
     `elements` are the columns whose elements count; of those in `timed` only the ones that were deleted or expire,
@@ -77,7 +77,7 @@ class Shape:
     since: int
 
 
-def facts(sources: Sequence[Iterator[Fragment]], shape: Shape, now: int) -> Iterator[Fact]:
+def facts(sources: Sequence[Iterator[Fragment]], shape: WantedFacts, now: int) -> Iterator[Fact]:
     """The facts of a partition in the order of its rows; `now` is in seconds since 1970."""
     return _Partition(shape, now, len(sources)).facts(_merged(sources, shape.clustering))
 
@@ -104,7 +104,7 @@ def _merged(
 class _Partition:
     """The deletions that are open while the fragments of a partition pass."""
 
-    def __init__(self, shape: Shape, now: int, sources: int) -> None:
+    def __init__(self, shape: WantedFacts, now: int, sources: int) -> None:
         self.shape, self.now = shape, now
         self.deleted = NEVER
         self.open = [NEVER] * sources
@@ -116,7 +116,7 @@ class _Partition:
             if first.region == START:
                 self.deleted = max(_deleted(json.loads(one.metadata)["tombstone"]) for _, one in some)
                 if self.deleted >= self.shape.since:
-                    yield Path(PARTITION), Written(self.deleted, dead=True)
+                    yield Path(PARTITION), WriteFacts(self.deleted, dead=True)
             elif first.region == STATIC:
                 columns = [json.loads(one.metadata) for _, one in some]
                 yield from self._columns(columns, None, self.deleted)
@@ -141,7 +141,7 @@ class _Partition:
         if deleted > covered:
             if deleted >= self.shape.since:
                 self.ranges.row = row
-                yield Path(ROW, row), Written(deleted, dead=True)
+                yield Path(ROW, row), WriteFacts(deleted, dead=True)
             covered = deleted
         markers = [self._written(one["marker"]) for one in versions if "marker" in one]
         if markers and (marker := _newest(markers)).time > covered and self._counts(marker):
@@ -173,11 +173,11 @@ class _Partition:
         deleted = max(_deleted(one.get("tombstone")) for one in versions)
         if deleted > covered:
             if deleted >= self.shape.since:
-                yield Path(COLLECTION, row, column=name), Written(deleted, dead=True)
+                yield Path(COLLECTION, row, column=name), WriteFacts(deleted, dead=True)
             covered = deleted
         if name not in self.shape.elements:
             return
-        newest: dict[str, Written] = {}
+        newest: dict[str, WriteFacts] = {}
         for one in versions:
             for cell in one["cells"]:
                 written, key = self._written(cell["value"]), cell["key"]
@@ -187,13 +187,13 @@ class _Partition:
             if hidden and written.time > covered and self._counts(written):
                 yield Path(ELEMENT, row, column=name, element=key), written
 
-    def _counts(self, written: Written) -> bool:
+    def _counts(self, written: WriteFacts) -> bool:
         return not written.dead or written.time >= self.shape.since
 
-    def _written(self, cell: Mapping[str, Any]) -> Written:
+    def _written(self, cell: Mapping[str, Any]) -> WriteFacts:
         expires = _second(cell["expiry"]) if "expiry" in cell else None
         dead = not cell.get("is_live", True) or (expires is not None and expires <= self.now)
-        return Written(cell["timestamp"], dead, expires)
+        return WriteFacts(cell["timestamp"], dead, expires)
 
 
 class _Ranges:
@@ -214,7 +214,7 @@ class _Ranges:
         row, weight = at
         if self.time != NEVER and of_row and weight == 1 and self.start == (row, -1):
             if self.row != row:
-                yield Path(ROW, row), Written(self.time, dead=True)
+                yield Path(ROW, row), WriteFacts(self.time, dead=True)
             if before and before[0] == time:
                 # It goes on behind the row.
                 self.time, self.start = before
@@ -233,10 +233,10 @@ class _Ranges:
 
 
 def _range(time: int, start: Place, end: Place) -> Fact:
-    return Path(RANGE, start[0], start[1], end), Written(time, dead=True)
+    return Path(RANGE, start[0], start[1], end), WriteFacts(time, dead=True)
 
 
-def _newest(versions: Iterable[Written]) -> Written:
+def _newest(versions: Iterable[WriteFacts]) -> WriteFacts:
     return max(versions, key=lambda one: (one.time, one.dead, one.expires or 0))
 
 

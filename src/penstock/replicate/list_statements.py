@@ -24,7 +24,7 @@ from penstock.database.cells import indexed
 from penstock.database.columns import Cells as ColumnCells, decode
 from penstock.database.cql_types import Column, CqlType
 from penstock.database.encode_cells import as_bytes, encode, list_bytes
-from penstock.database.requests import Request, RequestLimits, Statement, send_all
+from penstock.database.requests import CqlRequest, RequestLimits, Statement, send_all
 from penstock.database.table_catalog import quoted
 from penstock.database.token_ring import partition_key
 from penstock.database.write_times import timed_columns
@@ -142,7 +142,7 @@ class ListStatements:
         wanted = quoted(column.name) + (f", WRITETIME({quoted(column.name)})" if timed else "")
         text = f"SELECT {wanted} FROM {self.texts.name} WHERE {where}{' LIMIT 1' if static else ''}"
         count = len(self.table.partition_key)
-        requests = [Request(((text, write.key),), partition_key(write.key[:count])) for write in writes]  # type: ignore[arg-type]
+        requests = [CqlRequest(((text, write.key),), partition_key(write.key[:count])) for write in writes]  # type: ignore[arg-type]
         pages = send_all(
             self.access,
             self.table.keyspace,

@@ -28,19 +28,19 @@ ROW = "row"
 """What is left of a row that one side lacks."""
 
 
-class Part(NamedTuple):
+class CellState(NamedTuple):
     """What CQL keeps or replaces as a whole: when it was written (microseconds), and when it expires (seconds)."""
 
     value: bytes
     time: int | None = None
     expires: int | None = None
 
-    def reads_as(self, other: Part | None) -> bool:
+    def reads_as(self, other: CellState | None) -> bool:
         """Whether reads show the same of both, now and later."""
         return other is not None and self.value == other.value and expire_together((self.expires,), (other.expires,))
 
 
-def parts_of(column: Column, cell: Cell) -> dict[bytes, Part]:
+def parts_of(column: Column, cell: Cell) -> dict[bytes, CellState]:
     """The elements of a collection by their keys, the fields of a user type by their numbers, any other value by b"".
 
     A collection whose elements' times are not known is one part.
@@ -48,9 +48,9 @@ def parts_of(column: Column, cell: Cell) -> dict[bytes, Part]:
     if cell.value is None:
         return {}
     if not has_parts(column, cell):
-        return {b"": Part(cell.value, _at(cell.times, 0), _at(cell.expiries, 0))}
+        return {b"": CellState(cell.value, _at(cell.times, 0), _at(cell.expiries, 0))}
     return {
-        key: Part(value, _at(cell.times, number), _at(cell.expiries, number))
+        key: CellState(value, _at(cell.times, number), _at(cell.expiries, number))
         for number, (key, value) in enumerate(_entries(column, cell.value))
         if value is not None
     }
@@ -87,7 +87,7 @@ def _cells(data: bytes, at: int) -> Iterator[bytes | None]:
         at += max(length, 0)
 
 
-def why_kept(source: Part | None, target: Part | None) -> str:
+def why_kept(source: CellState | None, target: CellState | None) -> str:
     """Why the target has this still, after the source's was written to it with its own time."""
     if target is None:
         return DELETED
@@ -100,7 +100,7 @@ def why_kept(source: Part | None, target: Part | None) -> str:
     return _why_tied(source, target)
 
 
-def _why_tied(source: Part, target: Part) -> str:
+def _why_tied(source: CellState, target: CellState) -> str:
     if target.expires is None:
         return GREATER if source.expires is None and target.value > source.value else MEANWHILE
     if source.expires is None:
@@ -131,7 +131,7 @@ def _of_column(column: Column, source: Cell, target: Cell) -> str:
     return "; ".join(f"{_part_name(column, key)} {reason}" for key, reason in reasons.items() if reason)
 
 
-def _reason(source: Part | None, target: Part | None) -> str:
+def _reason(source: CellState | None, target: CellState | None) -> str:
     same = source is not None and source.reads_as(target) and target is not None and source.time == target.time
     return "" if same else why_kept(source, target)
 
@@ -150,5 +150,5 @@ def reads_alike(scan: TableScan, pair: Pair) -> bool:
     return all(_read_alike(parts_of(column, one), parts_of(column, other)) for column, one, other in columns)
 
 
-def _read_alike(ours: dict[bytes, Part], theirs: dict[bytes, Part]) -> bool:
+def _read_alike(ours: dict[bytes, CellState], theirs: dict[bytes, CellState]) -> bool:
     return ours.keys() == theirs.keys() and all(part.reads_as(theirs[name]) for name, part in ours.items())

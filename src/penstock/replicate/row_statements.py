@@ -31,7 +31,7 @@ from penstock.replicate.table_statements import (
 )
 
 
-class Written(NamedTuple):
+class WriteTime(NamedTuple):
     """When a value was written, in microseconds, and when it expires, in seconds since 1970; None for never."""
 
     time: int
@@ -72,13 +72,13 @@ class _RowWriter:
         """The statements of one row."""
         key, since = rows.key(row), rows.times[row]
         static = bool(self.table.clustering_key) and key[len(self.table.partition_key)] is None
-        written: dict[Written, list[Value]] = defaultdict(list)
+        written: dict[WriteTime, list[Value]] = defaultdict(list)
         for column in rows.columns:
             for at, value in rows.values(column, row):
                 written[at].append(value)
         inserted = self.markers and not static
         if not written and inserted:
-            yield self.texts.insert([]), [*key, *_bound(Written(since, None), now)]
+            yield self.texts.insert([]), [*key, *_bound(WriteTime(since, None), now)]
         oldest = min(written, key=lambda at: at.time) if written and inserted else None
         for at, values in written.items():
             if at.expires is not None and at.expires <= now:
@@ -87,7 +87,7 @@ class _RowWriter:
                 yield from self._put(at, values, key, now, insert=at == oldest, static=static)
 
     def _put(
-        self, at: Written, values: list[Value], key: Cells, now: int, *, insert: bool, static: bool
+        self, at: WriteTime, values: list[Value], key: Cells, now: int, *, insert: bool, static: bool
     ) -> Iterator[Statement]:
         bound, joined = _bound(at, now), list(_joined(values))
         if insert:
@@ -98,11 +98,11 @@ class _RowWriter:
         if joined:
             yield self._update(joined, [value.text for value in joined], bound, key, static)
 
-    def _deleted(self, at: Written, values: list[Value], key: Cells, static: bool) -> Iterator[Statement]:
+    def _deleted(self, at: WriteTime, values: list[Value], key: Cells, static: bool) -> Iterator[Statement]:
         gone = [
             Value(value.gone, list_bytes([value.entry[0]]) if value.entry else None, value.gone) for value in values
         ]
-        bound = _bound(Written(at.time, None), 0)
+        bound = _bound(WriteTime(at.time, None), 0)
         for value in gone:
             yield self._update([value], [value.text], bound, key, static)
 
@@ -113,7 +113,7 @@ class _RowWriter:
         return self.texts.update(assignments, static=static), [*bound, *(value.cell for value in values), *own]
 
 
-def _bound(at: Written, now: int) -> list[Bound]:
+def _bound(at: WriteTime, now: int) -> list[Bound]:
     """The time and the time to live that a statement binds."""
     return [at.time.to_bytes(8, "big", signed=True), time_to_live(at.expires, now)]
 
@@ -155,15 +155,15 @@ class _Rows:
     def key(self, row: int) -> Cells:
         return [cells[row] for cells in self.keys]
 
-    def values(self, column: Column, row: int) -> Iterator[tuple[Written, Value]]:
+    def values(self, column: Column, row: int) -> Iterator[tuple[WriteTime, Value]]:
         """The values of a column, each with its time."""
         name, times, expiries = column.name, self.written[column.name][row], self.expiries[column.name][row]
         if not column.type.multi_cell:
             if self.cells[name][row] is not None:
-                yield Written(times, expiries), Value(to(name), self.cells[name][row], to(name), name)
+                yield WriteTime(times, expiries), Value(to(name), self.cells[name][row], to(name), name)
             return
         for number, entry in self.elements[name][row]:
-            at = Written(self.times[row] - 1, None) if times is None else Written(times[number], expiries[number])
+            at = WriteTime(self.times[row] - 1, None) if times is None else WriteTime(times[number], expiries[number])
             if column.type.name == "udt":
                 text = to_field(name, column.type.fields[number])
                 yield at, Value(text, entry[0], text)

@@ -17,7 +17,7 @@ from penstock.database.requests import RequestLimits, Statement, Value
 from penstock.database.token_ring import partition_key
 from penstock.replicate.change_statements import partitions
 from penstock.replicate.list_statements import ListStatements
-from penstock.replicate.reconciliation import Part, has_parts, parts_of
+from penstock.replicate.reconciliation import CellState, has_parts, parts_of
 from penstock.replicate.repair import (
     bound,
     column_deletions,
@@ -96,13 +96,13 @@ def _of_column(
         yield texts.update([text], static=static), bindings
 
 
-def _winning(source: Part, target: Part | None, at: int) -> int:
+def _winning(source: CellState, target: CellState | None, at: int) -> int:
     """A time at which the source's value wins in the target."""
     there = at if target is None or target.time is None else target.time
     return max(there, source.time or 0) + 1
 
 
-def _assignment(column: Column, name: bytes, part: Part) -> tuple[str, bytes]:
+def _assignment(column: Column, name: bytes, part: CellState) -> tuple[str, bytes]:
     """What writes one element of a collection, or one field of a user type."""
     if column.type.name == "udt":
         return to_field(column.name, column.type.fields[int(name)]), part.value

@@ -34,7 +34,7 @@ INSTALL = (
 )
 
 
-class Found(NamedTuple):
+class ExecutorFacts(NamedTuple):
     """What an executor has: its machine, the version of Penstock, and whether it sees the checkpoint."""
 
     host: str
@@ -77,7 +77,7 @@ def _mark(checkpoint: Path) -> Iterator[Path]:
         mark.unlink(missing_ok=True)
 
 
-def _ask(session: SparkSession, mark: Path | None, where: str) -> list[Found]:
+def _ask(session: SparkSession, mark: Path | None, where: str) -> list[ExecutorFacts]:
     tasks = session.sparkContext.defaultParallelism
     try:
         return session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(partial(_look, mark)).collect()
@@ -88,6 +88,6 @@ def _ask(session: SparkSession, mark: Path | None, where: str) -> list[Found]:
         raise
 
 
-def _look(mark: Path | None, rows: Iterator[int]) -> Iterator[Found]:
+def _look(mark: Path | None, rows: Iterator[int]) -> Iterator[ExecutorFacts]:
     """What the executor has whose process this is; a checkpoint elsewhere is not asked for: Spark itself writes it."""
-    yield Found(socket.gethostname(), penstock.__version__, mark is None or mark.exists())
+    yield ExecutorFacts(socket.gethostname(), penstock.__version__, mark is None or mark.exists())

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.checkpoint.hadoop_folder import store_of
-from penstock.checkpoint.identity import CDC, Source, source_of, streams, target_of
+from penstock.checkpoint.identity import CDC, SourceIdentity, source_of, streams, target_of
 from penstock.process.log_lines import Terminal
 from penstock.query.query import Query
 from penstock.run.positions import NONE_YET, resumed
@@ -249,7 +249,7 @@ def _read(format: str, options: Mapping[str, str], position: str) -> str:
     return f"{_named(source)}{place}{since}"
 
 
-def _named(source: Source) -> str:
+def _named(source: SourceIdentity) -> str:
     if source.format == CDC:
         return f"the {'log' if source.of['rows'] == 'log' else 'changes'} of {source.of['table']}"
     return f"topic {source.of['topic']}" if "topic" in source.of else str(source)

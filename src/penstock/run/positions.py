@@ -17,9 +17,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local
-from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, Source, kept
+from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, SourceIdentity, kept
 from penstock.checkpoint.lease import Lease
-from penstock.checkpoint.log import METADATA, NONE, OFFSETS, Log
+from penstock.checkpoint.log import METADATA, NONE, OFFSETS, CheckpointLog
 from penstock.durations import duration
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import EARLIEST, TopicOffsets, topics
@@ -36,7 +36,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class SourcePosition:
     """A source of a query and its position, as JSON and in words; `lag` is the position's age."""
 
-    source: Source | None
+    source: SourceIdentity | None
     offset: str | None
     position: str
     lag: timedelta | None = None
@@ -48,7 +48,7 @@ class SourcePosition:
 
 
 @dataclass(frozen=True)
-class Shown:
+class CheckpointPosition:
     """A checkpoint; `batch` is its last finished batch, `running` the pid of the process that holds it.
 
     On another file system that is a text with the machine's name, and the process may have been killed.
@@ -107,9 +107,9 @@ def checkpoints(root: CheckpointFolder) -> list[str]:
     return [name for some in names for name in some if _is_checkpoint(root.below(name))]
 
 
-def show(root: CheckpointFolder, name: str) -> Shown:
+def show(root: CheckpointFolder, name: str) -> CheckpointPosition:
     store, problem, batch = _folder(root, name), None, None
-    log, identity, query = Log(store), None, None
+    log, identity, query = CheckpointLog(store), None, None
     try:
         identity = kept(store)
         log.check()
@@ -119,7 +119,7 @@ def show(root: CheckpointFolder, name: str) -> Shown:
     except PenstockError as error:
         problem, offsets = str(error), _offsets(log, log.planned)
     unfinished = log.planned[-1] if log.planned and log.planned[-1] not in log.committed else None
-    return Shown(
+    return CheckpointPosition(
         name,
         store.where,
         query,
@@ -138,7 +138,7 @@ def show(root: CheckpointFolder, name: str) -> Shown:
 def resumed(store: CheckpointFolder) -> tuple[SourcePosition, ...]:
     """The sources and positions with which a query continues that has this checkpoint: a batch that did not end is read
     again from where it began."""
-    log = Log(store)
+    log = CheckpointLog(store)
     return tuple(_readings(_offsets(log, log.committed), kept(store)))
 
 
@@ -178,7 +178,7 @@ def move(root: CheckpointFolder, name: str, to: str, *, keep_state: bool = False
     folder = _folder(root, name)
     time = moment(to)
     with _held(root, name):
-        log, identity = Log(folder), kept(folder)
+        log, identity = CheckpointLog(folder), kept(folder)
         if not log.begun:
             raise _cannot(folder, "it has no batch yet", "give the source start=, and start the pipeline")
         stateful = _stateful(folder)
@@ -300,7 +300,7 @@ def _stateful(folder: CheckpointFolder) -> bool:
     return bool(folder.folders(STATE))
 
 
-def _offsets(log: Log, batches: Sequence[int]) -> tuple[str, ...]:
+def _offsets(log: CheckpointLog, batches: Sequence[int]) -> tuple[str, ...]:
     """The offsets of the newest of these batches whose file is intact; empty if there is none."""
     for number in reversed(batches):
         try:
@@ -312,7 +312,7 @@ def _offsets(log: Log, batches: Sequence[int]) -> tuple[str, ...]:
 
 def _sources(
     folder: CheckpointFolder, identity: CheckpointIdentity | None, offsets: tuple[str, ...]
-) -> tuple[Source, ...]:
+) -> tuple[SourceIdentity, ...]:
     """The sources that the checkpoint names; guessed from their offsets if an older version made it."""
     if identity is not None and len(identity.sources) == len(offsets):
         return identity.sources
@@ -321,17 +321,17 @@ def _sources(
     return tuple(_guessed(offset) for offset in offsets)
 
 
-def _guessed(offset: str) -> Source:
+def _guessed(offset: str) -> SourceIdentity:
     found = _parsed(offset)
     if _is_cdc(found):
-        return Source("cdc", format=CDC)
+        return SourceIdentity("cdc", format=CDC)
     if _is_kafka(found):
         # Penstock's Kafka reader keeps these entries besides the offsets.
-        return Source("kafka", format=OUR_KAFKA if any(":" in name for name in found) else "")
-    return Source("of an older build")
+        return SourceIdentity("kafka", format=OUR_KAFKA if any(":" in name for name in found) else "")
+    return SourceIdentity("of an older build")
 
 
-def _set(folder: CheckpointFolder, source: Source, offset: str, time: datetime | None) -> str:
+def _set(folder: CheckpointFolder, source: SourceIdentity, offset: str, time: datetime | None) -> str:
     """The offset with which a source begins at this time."""
     if source.format == CDC:
         from penstock.cdc.cdc_resume import sought

@@ -70,7 +70,7 @@ class Buildable(Protocol):
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopRequests:
     """Requests from outside: `gently` lets the batch in flight finish, `now` does not."""
 
     gently: threading.Event
@@ -88,7 +88,7 @@ class PipelineRun:
     pipeline: Buildable
     spark: SparkSession
     checkpoint: Location
-    stop: Stop
+    stop: StopRequests
     observer: Observer
     once: bool = False
     tries: float = TRIES

@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from penstock.segment.linear_regex import CODE, re2_characters
 from penstock.spark_runtime.java_regex_syntax import (
     BEGIN,
+    Anchor,
     Characters,
     Choice,
     Group,
     Node,
-    Place,
     Repeat,
     Sequence,
     Special,
@@ -92,7 +92,7 @@ class _Graph:
         match node:
             case Characters(text):
                 return _Part(self._character(text, starts), 1)
-            case Place():
+            case Anchor():
                 return _Part(starts, 1)
             case Special(_, source):
                 raise Ambiguous(f"{source} stands for a text of any length")
@@ -228,7 +228,7 @@ def _is_loop(node: Node) -> bool:
 
 def _is_anchored(node: Node) -> bool:
     match node:
-        case Place(text):
+        case Anchor(text):
             return text == BEGIN
         case Sequence(parts):
             return bool(parts) and _is_anchored(parts[0])

@@ -20,11 +20,11 @@ from penstock.spark_runtime.java_regex_syntax import (
     END,
     LAST,
     NO_BOUNDARY,
+    Anchor,
     Characters,
     Choice,
     Group,
     Node,
-    Place,
     Repeat,
     Sequence,
     Special,
@@ -131,7 +131,7 @@ class _Writer:
         match node:
             case Characters(text):
                 return re2_characters(text)
-            case Place(text):
+            case Anchor(text):
                 return self._place(text, is_tail)
             case Special(_, source):
                 raise ValueError(f"it has {source}")

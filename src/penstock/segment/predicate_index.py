@@ -40,14 +40,14 @@ _NO_NAMES = {"true", "false", "null", "not"}
 _NUMBERS = (st.ByteType, st.ShortType, st.IntegerType, st.LongType, st.FloatType, st.DoubleType)
 
 
-class Divided(NamedTuple):
+class IndexedPredicate(NamedTuple):
     """The strings that satisfy a predicate, by column, and the rest of the predicate ("" if none)."""
 
     texts: dict[str, frozenset[str]]
     rest: str
 
 
-def divided(predicate: str, schema: st.StructType) -> Divided | None:
+def divided(predicate: str, schema: st.StructType) -> IndexedPredicate | None:
     """The parts of a predicate; None if it cannot be divided."""
     texts: dict[str, frozenset[str]] = {}
     rest = []
@@ -59,7 +59,7 @@ def divided(predicate: str, schema: st.StructType) -> Divided | None:
             rest.append(part)
         else:
             return None
-    return Divided(texts, " AND ".join(rest)) if texts else None
+    return IndexedPredicate(texts, " AND ".join(rest)) if texts else None
 
 
 def _parts(predicate: str) -> list[str]:
@@ -125,7 +125,7 @@ class Index:
 
 def index(predicates: Sequence[str], schema: st.StructType) -> Index:
     """The index of predicates over rows of `schema`."""
-    parts = [divided(text, schema) or Divided({}, text) for text in predicates]
+    parts = [divided(text, schema) or IndexedPredicate({}, text) for text in predicates]
     asked = {part.rest: None for part in parts if part.rest}
     numbers = {text: number for number, text in enumerate(asked)}
     needs = np.array([numbers.get(part.rest, -1) for part in parts], np.int64)

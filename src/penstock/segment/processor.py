@@ -28,7 +28,7 @@ from penstock.errors import PenstockError
 from penstock.keyed_state import description
 from penstock.native import shared_memory
 from penstock.segment.event_packing import joined, unpack
-from penstock.segment.record_store import ARRAYS, WORDS, Changes, RecordStore, migrated
+from penstock.segment.record_store import ARRAYS, WORDS, MembershipChanges, RecordStore, migrated
 from penstock.segment.rule_definitions import Rule, spec
 from penstock.segment.rule_files import rule_of
 from penstock.segment.rule_plan import ENTER, LAYOUT, PROLONG, USED, RulePlan, plan
@@ -111,7 +111,7 @@ class Segments(StatefulProcessor):
 
     def _stepped(
         self, held: Held | None, parts: Sequence[bytes], clock: int, latest: int
-    ) -> tuple[Head, Held, list[Changes]]:
+    ) -> tuple[Head, Held, list[MembershipChanges]]:
         """The records after a batch, and what it changed."""
         head = Head(*(self.head.get() or ()))
         held, changes = self._current(head, held), []
@@ -234,7 +234,7 @@ def _as_text(plan: RulePlan) -> str:
     return json.dumps([spec(rule) for rule in plan.source])
 
 
-def _apply(store: RecordStore, parts: Sequence[bytes], clock: int, latest: int) -> list[Changes]:
+def _apply(store: RecordStore, parts: Sequence[bytes], clock: int, latest: int) -> list[MembershipChanges]:
     """Apply events, then the clock."""
     taken = [store.take(joined([unpack(part) for part in parts]), latest=latest)] if parts else []
     return [*taken, store.tick(clock)]
@@ -313,7 +313,7 @@ _EVENTS = pa.schema(
 _SECOND = 1000
 
 
-def as_bytes(changes: Sequence[Changes], now: int | None) -> bytes | None:
+def as_bytes(changes: Sequence[MembershipChanges], now: int | None) -> bytes | None:
     """The events as an Arrow stream, None if there are none; `ttl` counts from `now` or, if None, from the event's
     time."""
     batches = [_batch(some, now) for some in changes if len(some.rows)]
@@ -333,7 +333,7 @@ def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from pa.ipc.open_stream(piece.as_buffer())
 
 
-def _batch(changes: Changes, now: int | None) -> pa.RecordBatch:
+def _batch(changes: MembershipChanges, now: int | None) -> pa.RecordBatch:
     _, rule, kind, at, until = changes.rows.T
     member = (kind == ENTER) | (kind == PROLONG)
     left = until - (at if now is None else now)

@@ -102,7 +102,7 @@ def locate(
             prefetch(words, o + HEAD)
 
 
-class Records(NamedTuple):
+class RecordArrays(NamedTuple):
     """The arrays of a bucket's records; `entries` is the hash table."""
 
     words: Array
@@ -120,7 +120,7 @@ class Rules(NamedTuple):
     program: Array
 
 
-class Events(NamedTuple):
+class EventColumns(NamedTuple):
     """The columns of events, their touches, and the order of the events in time."""
 
     keys: Array
@@ -136,7 +136,14 @@ class Events(NamedTuple):
 
 @uncounted
 def take(
-    records: Records, plan: Rules, events: Events, first: int, stop: int, latest: int, found: Array, out: Array
+    records: RecordArrays,
+    plan: Rules,
+    events: EventColumns,
+    first: int,
+    stop: int,
+    latest: int,
+    found: Array,
+    out: Array,
 ) -> int:
     """Apply the events `order[first:stop]`; returns the next event, before `stop` if `out` is nearly full.
 
@@ -252,7 +259,7 @@ def advance(
 
 
 @uncounted
-def touch(records: Records, plan: Rules, values: Array, out: Array, o: int, mask: int, t: int, row: int) -> None:
+def touch(records: RecordArrays, plan: Rules, values: Array, out: Array, o: int, mask: int, t: int, row: int) -> None:
     """Apply one event to one record. A late event counts at its own time and is judged at the record's last time."""
     words, sizes, rules, terms = records.words, records.sizes, plan.rules, plan.terms
     limits, program = plan.limits, plan.program

@@ -13,7 +13,7 @@ from penstock.native.jit import copy, uncounted
 from penstock.native.shared_memory import Slot
 from penstock.segment import record_kernel
 from penstock.segment.event_packing import Touches
-from penstock.segment.record_kernel import Events, Records, Rules, marks_of
+from penstock.segment.record_kernel import EventColumns, RecordArrays, Rules, marks_of
 from penstock.segment.rule_definitions import Rule
 from penstock.segment.rule_plan import (
     ABSENCE,
@@ -69,7 +69,7 @@ OWN = Own()
 
 
 @dataclass(frozen=True)
-class Changes:
+class MembershipChanges:
     """Membership events, in order for each person: ids as UTF-8, kinds as in `rule_plan`."""
 
     ids: list[bytes]
@@ -102,7 +102,7 @@ class RecordStore:
         """Bytes of the records in use."""
         return int(8 * self.sizes[USED])
 
-    def take(self, events: Touches, *, latest: int) -> Changes:
+    def take(self, events: Touches, *, latest: int) -> MembershipChanges:
         """Apply events to the records in the order of time; times after `latest` count as `latest`."""
         order = np.argsort(events.times, kind="stable")
         at, found = 0, [self._out(len(events.rules))]
@@ -114,7 +114,7 @@ class RecordStore:
                 self._close(found, int(np.diff(events.ends, prepend=0)[order[at]]))
         return self._all(found)
 
-    def tick(self, clock: int) -> Changes:
+    def tick(self, clock: int) -> MembershipChanges:
         """Apply what is due by `clock`."""
         found = [self._out(0)]
         plan = self.plan
@@ -175,10 +175,10 @@ class RecordStore:
 
     def _take(self, events: Touches, order: Array, at: int, stop: int, latest: int, out: Array) -> int:
         plan = self.plan
-        records = Records(self.words, self.index, self.heap, self.sizes)
+        records = RecordArrays(self.words, self.index, self.heap, self.sizes)
         rules = Rules(plan.rules, plan.terms, plan.limits, plan.program)
         given = events.keys, events.times, events.offsets, events.ids, events.ends, events.rules, events.masks
-        columns = Events(*given, events.values, order)
+        columns = EventColumns(*given, events.values, order)
         return int(record_kernel.take(records, rules, columns, at, stop, latest, self._found, out))
 
     def _require(self, events: Touches, rows: Array) -> None:
@@ -209,14 +209,14 @@ class RecordStore:
         self.sizes[OUT] = 0
         found.append(self._out(max(2 * len(found[-1]), touches * int(self.sizes[MOST]))))
 
-    def _all(self, found: list[Array]) -> Changes:
+    def _all(self, found: list[Array]) -> MembershipChanges:
         found[-1] = found[-1][: self.sizes[OUT]]
         self.sizes[OUT] = 0
         return self.changes(np.concatenate(found))
 
-    def changes(self, rows: Array) -> Changes:
+    def changes(self, rows: Array) -> MembershipChanges:
         """Rows of output with their ids."""
-        return Changes(self._ids(rows), rows, self.plan.source)
+        return MembershipChanges(self._ids(rows), rows, self.plan.source)
 
     def _ids(self, rows: Array) -> list[bytes]:
         text = self.words.view(np.uint8)
@@ -325,7 +325,7 @@ def listed(words: Array, used: int, out: Array) -> int:
 # until their time is over, and counts from zero. The members of a removed rule leave.
 
 
-def migrated(old: RecordStore, plan: RulePlan, clock: int) -> tuple[RecordStore, Changes]:
+def migrated(old: RecordStore, plan: RulePlan, clock: int) -> tuple[RecordStore, MembershipChanges]:
     """A store under `plan` with the records of `old`, and a leave event for each member of a removed rule."""
     by_digest = {(rule.digest, rule.name): i for i, rule in enumerate(plan.source)}
     by_name = {rule.name: i for i, rule in enumerate(plan.source)}

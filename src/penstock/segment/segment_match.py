@@ -111,7 +111,7 @@ def _time_of(frame: DataFrame, name: str) -> str:
     return marked[0]
 
 
-class Checked(NamedTuple):
+class CheckedPlan(NamedTuple):
     """A plan that Spark accepts; the frame with the predicates that are columns, and their names by their text."""
 
     plan: RulePlan
@@ -125,7 +125,7 @@ _LAST: dict[tuple[str, str], RuleFile] = {}
 
 def _planned(
     frame: DataFrame, rules: Sequence[Rule] | RuleFile, key: str, name: str
-) -> tuple[Sequence[Rule] | RuleFile, Checked]:
+) -> tuple[Sequence[Rule] | RuleFile, CheckedPlan]:
     """The rules and their plan; the last valid rules if a file now has rules that Spark refuses."""
     if isinstance(rules, str):
         raise PenstockError(
@@ -147,10 +147,12 @@ def _planned(
     return rules, made
 
 
-def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> Checked:
+def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> CheckedPlan:
     made = plan(tuple(rules))
     _check(frame, made, key)
-    return Checked(made, *bounded(frame, [*made.predicates, *made.values], lambda text: _rule_of(text, made.source)))
+    return CheckedPlan(
+        made, *bounded(frame, [*made.predicates, *made.values], lambda text: _rule_of(text, made.source))
+    )
 
 
 def _rule_of(text: str, rules: Sequence[Rule]) -> str:

@@ -141,7 +141,7 @@ def end() -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class ForkRequest:
     """A module to run, as its name with arguments, and the file descriptors of its standard streams."""
 
     streams: list[int]
@@ -209,7 +209,7 @@ class Server:
         self._running[pid] = client
         self._selector.register(client, selectors.EVENT_READ, pid)
 
-    def _become(self, request: Request) -> NoReturn:
+    def _become(self, request: ForkRequest) -> NoReturn:
         """Run the requested module in this process, which is new."""
         status = 1
         try:
@@ -256,7 +256,7 @@ class Server:
             _end_process(pid)
 
 
-def _request(client: socket.socket) -> Request:
+def _request(client: socket.socket) -> ForkRequest:
     """What a client sent, with its standard streams; raises ValueError if it is no whole request."""
     client.settimeout(PATIENCE)
     head, streams, _, _ = socket.recv_fds(client, 4, 3)
@@ -272,7 +272,7 @@ def _request(client: socket.socket) -> Request:
             body += some
         count, *parts = map(os.fsdecode, body.split(b"\0"))
         arguments, folder, environment = parts[: int(count)], parts[int(count)], parts[int(count) + 1 :]
-        return Request(streams, arguments, folder, dict(each.split("=", 1) for each in environment))
+        return ForkRequest(streams, arguments, folder, dict(each.split("=", 1) for each in environment))
     except BaseException:
         for stream in streams:
             os.close(stream)
@@ -294,7 +294,7 @@ def _nothing(*given: object, **how: object) -> None:
     """Instead of `print`."""
 
 
-def _stand_for(request: Request) -> None:
+def _stand_for(request: ForkRequest) -> None:
     """Take the client's streams, environment, folder and arguments."""
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)

@@ -72,7 +72,7 @@ class Characters:
 
 
 @dataclass(frozen=True)
-class Place:
+class Anchor:
     """What takes no characters: BEGIN, END, LAST, BOUNDARY, NO_BOUNDARY, or another."""
 
     text: str
@@ -116,7 +116,7 @@ class Repeat:
 
 
 _ANY_BREAK = Characters(rf"[\x0b\x0c{_BREAKS}]")
-Node: TypeAlias = Characters | Place | Special | Sequence | Choice | Group | Repeat
+Node: TypeAlias = Characters | Anchor | Special | Sequence | Choice | Group | Repeat
 Element = tuple[Node, int]
 """A part of the expression, and how many elements it has if what it repeats is written out."""
 
@@ -308,7 +308,7 @@ class _Reader:
         if token[0] == "\\":
             return self._escape(token), 1
         if token in ("^", "$"):
-            return Place(self._begin() if token == "^" else self._end()), 1
+            return Anchor(self._begin() if token == "^" else self._end()), 1
         special = {"[": self._set, ".": self._dot}.get(token)
         return Characters(special() if special else self._literal(token[-1])), 1
 
@@ -412,7 +412,7 @@ class _Reader:
             raise ValueError("\\b{g} is not supported")
         places = {"A": BEGIN, "z": END, "G": r"\G", "b": BOUNDARY, "B": NO_BOUNDARY, "Z": self._last()}
         if letter in places:
-            return Place(places[letter])
+            return Anchor(places[letter])
         found = self._in_set(token)
         return Characters(f"[{found}]" if len(found) > 1 else self._literal(found))
 

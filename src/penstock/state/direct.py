@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.state import keys, store_rows
 from penstock.state.change_files import Gone, Unsupported
 from penstock.state.store_rows import Match, Rows
-from penstock.state.stores import LIMIT, MOST, Answer, States, StateStore, cut, find, overview, require_some
+from penstock.state.stores import LIMIT, MOST, StateRows, States, StateStore, cut, find, overview, require_some
 from penstock.state.unsafe_rows import OtherType, partition, shown
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Direct:
     def overview(self) -> list[dict[str, Any]]:
         return overview(self.folder)
 
-    def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
+    def get(self, name: str, key: str, limit: int = LIMIT) -> StateRows:
         def read(store: StateStore, rows: Rows) -> Iterator[Any]:
             if store.packed:
                 return _packed(store, rows, key)
@@ -51,7 +51,7 @@ class Direct:
         found = self._read(name, limit, read)
         return self.spark().get(name, key, limit) if found is None else require_some(found, key)
 
-    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
+    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> StateRows:
         if where:
             self._tell(f"{find(self.folder, name).name}: a condition in SQL needs it")
             return self.spark().scan(name, where, limit)
@@ -62,7 +62,7 @@ class Direct:
         found = self._read(name, limit, read)
         return self.spark().scan(name, where, limit) if found is None else found
 
-    def _read(self, name: str, limit: int, read: Callable[[StateStore, Rows], Iterator[Any]]) -> Answer | None:
+    def _read(self, name: str, limit: int, read: Callable[[StateStore, Rows], Iterator[Any]]) -> StateRows | None:
         """The answer; None if only Spark can give it."""
         store, limit = find(self.folder, name), min(limit, MOST)
         for _ in range(ATTEMPTS):

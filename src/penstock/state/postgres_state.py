@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.postgres.postgres_batch import APPLIED
 from penstock.postgres.postgres_columns import NAME
 from penstock.postgres.postgres_session import Session, connected, literal, quoted
-from penstock.state.stores import LIMIT, MOST, Answer, Freshness, cut, of_columns, require_some, unknown
+from penstock.state.stores import LIMIT, MOST, Freshness, StateRows, cut, of_columns, require_some, unknown
 
 NOTED = f"SELECT target, max(batch), max(at) FROM {APPLIED} GROUP BY target ORDER BY target"
 KEY = """\
@@ -30,14 +30,14 @@ class PostgresState:
         with self._session() as session:
             return [{"name": name, **fresh.told()} for name, fresh in _noted(session).items()]
 
-    def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
+    def get(self, name: str, key: str, limit: int = LIMIT) -> StateRows:
         with self._session() as session:
             fresh = _fresh(session, name)
             columns = [str(row[0]) for row in session.rows(KEY.format(table=literal(name)))]
             condition = " AND ".join(_conditions(name, columns, key))
             return require_some(cut(name, fresh, _rows(session, name, condition, limit), limit), key)
 
-    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
+    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> StateRows:
         with self._session() as session:
             fresh = _fresh(session, name)
             return cut(name, fresh, _rows(session, name, where or "true", limit), limit)
@@ -53,7 +53,7 @@ def _noted(session: Session) -> dict[str, Freshness]:
 
 
 def _fresh(session: Session, name: str) -> Freshness:
-    """The last batch that a sink wrote to the table; raises `NotFound` if no sink has written to it."""
+    """The last batch that a sink wrote to the table; raises `NoSuchState` if no sink has written to it."""
     known = _noted(session)
     if name not in known:
         raise unknown(name, [], list(known), "PostgreSQL")

@@ -30,8 +30,8 @@ from penstock.state.keys import Condition
 from penstock.state.stores import (
     LIMIT,
     MOST,
-    Answer,
     Freshness,
+    StateRows,
     StateStore,
     cut,
     find,
@@ -53,20 +53,20 @@ class Checkpoints:
     def overview(self) -> list[dict[str, Any]]:
         return overview(self.folder)
 
-    def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
+    def get(self, name: str, key: str, limit: int = LIMIT) -> StateRows:
         store = find(self.folder, name)
         with _format(self.session(), store, store.fresh()) as fresh:
             return self._get(store, fresh, key, min(limit, MOST))
 
-    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
+    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> StateRows:
         store = find(self.folder, name)
         with _format(self.session(), store, store.fresh()) as fresh:
             return self._scan(store, fresh, where, min(limit, MOST))
 
-    def _get(self, store: StateStore, fresh: Freshness, key: str, limit: int) -> Answer:
+    def _get(self, store: StateStore, fresh: Freshness, key: str, limit: int) -> StateRows:
         frame, packed = _frame(self.session(), store, fresh)
         if store.packed and not packed:
-            return require_some(Answer(store.name, fresh, []), key)
+            return require_some(StateRows(store.name, fresh, []), key)
         kind = _kind(frame)
         wanted = keys.wanted(kind, key, store, packed.by if packed else ())
         condition = reduce(and_, map(_fulfils, keys.conditions(kind, wanted, store)), F.lit(True))
@@ -79,7 +79,7 @@ class Checkpoints:
             raise _unreadable(store, error) from error
         return require_some(cut(store.name, fresh, found, limit), key)
 
-    def _scan(self, store: StateStore, fresh: Freshness, where: str | None, limit: int) -> Answer:
+    def _scan(self, store: StateStore, fresh: Freshness, where: str | None, limit: int) -> StateRows:
         frame, _ = _frame(self.session(), store, fresh)
         try:
             chosen = frame.where(where) if where else frame

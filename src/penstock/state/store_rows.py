@@ -24,12 +24,12 @@ from typing import Any
 from pyspark.sql import types as st
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log import CheckpointLog
 from penstock.state import store_files
 from penstock.state.change_files import Input, Unsupported, damaged
 from penstock.state.store_files import Contents, Version
 from penstock.state.stores import JOIN, StateStore, metadata
-from penstock.state.unsafe_rows import Damaged, Decode, decoder, schema
+from penstock.state.unsafe_rows import DamagedRow, Decode, decoder, schema
 
 CONF = "spark.sql.streaming."
 PROVIDERS = {"RocksDBStateStoreProvider": store_files.rocksdb, "HDFSBackedStateStoreProvider": store_files.hdfs}
@@ -112,7 +112,7 @@ class _Batch:
 
 def rows(store: StateStore, batch: int) -> Rows:
     """The rows of a state at a committed batch; also to read them raises Unsupported, Gone and `PenstockError`."""
-    conf = Log(Local(store.checkpoint)).batch(batch).about.get("conf") or {}
+    conf = CheckpointLog(Local(store.checkpoint)).batch(batch).about.get("conf") or {}
     ids = store.ids(batch)
     try:
         about = metadata(store.checkpoint / "state" / store.options["operatorId"], batch)
@@ -209,7 +209,7 @@ def _several(data: memoryview) -> Iterator[memoryview]:
         at += data[at] == _COMMA
         size = int.from_bytes(data[at : at + 4], "little")
         if size % 8 != 1 or size > len(data) - at - 4:
-            raise Damaged(f"an element of {size} bytes in {len(data)} bytes")
+            raise DamagedRow(f"an element of {size} bytes in {len(data)} bytes")
         yield data[at + 4 : at + 4 + size]
         at += 4 + size
 
@@ -261,7 +261,7 @@ class _named:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Damaged):
+        if isinstance(error, DamagedRow):
             raise damaged(self.batch.folder / str(self.partition), f"a row: {error}") from error
 
 
@@ -298,7 +298,7 @@ def _values(kind: st.StructType, hdfs: bool) -> Decode:
 
     def versioned(data: memoryview) -> Any:
         if bytes(data[:1]) != b"\0":
-            raise Damaged(f"a row of the unknown version {bytes(data[:1]).hex() or 'none'}")
+            raise DamagedRow(f"a row of the unknown version {bytes(data[:1]).hex() or 'none'}")
         return decode(data[1:])
 
     return versioned

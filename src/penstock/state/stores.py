@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log import CheckpointLog
 from penstock.codec import exact_json
 from penstock.errors import PenstockError
 from penstock.keyed_state.description import HEAD, SEGMENTS, TABLES
@@ -30,7 +30,7 @@ MOST = (1 << 31) - 2
 """The largest limit; Spark counts rows in 32 bits, and is asked for one more."""
 
 
-class NotFound(PenstockError):
+class NoSuchState(PenstockError):
     """The state does not exist, or has nothing under this key."""
 
 
@@ -49,7 +49,7 @@ class Freshness:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StateRows:
     """Rows of a state; `more` is true if a limit cut them."""
 
     name: str
@@ -67,16 +67,16 @@ class States(Protocol):
     def overview(self) -> list[dict[str, Any]]:
         """The name of each state, and how fresh it is."""
 
-    def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
+    def get(self, name: str, key: str, limit: int = LIMIT) -> StateRows:
         """The rows of a key: a string, or a JSON object of several of its columns or fields."""
 
-    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
+    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> StateRows:
         """Rows in no particular order; `where` is an SQL condition over the columns."""
 
 
-def cut(name: str, fresh: Freshness, found: list[Any], limit: int) -> Answer:
+def cut(name: str, fresh: Freshness, found: list[Any], limit: int) -> StateRows:
     """The answer from rows that were read with a limit of `limit` + 1."""
-    return Answer(name, fresh, found[:limit], len(found) > limit)
+    return StateRows(name, fresh, found[:limit], len(found) > limit)
 
 
 def of_columns(key: str) -> dict[str, Any] | None:
@@ -89,9 +89,9 @@ def of_columns(key: str) -> dict[str, Any] | None:
     return wanted if isinstance(wanted, dict) else None
 
 
-def require_some(answer: Answer, key: str) -> Answer:
+def require_some(answer: StateRows, key: str) -> StateRows:
     if not answer.rows:
-        raise NotFound(
+        raise NoSuchState(
             f"{answer.name} has nothing under the key {key}",
             where=f"batch {answer.fresh.batch}",
             next=f"list its rows: penstock state scan {answer.name}",
@@ -122,7 +122,7 @@ class StateStore:
 
     def ids(self, batch: int) -> Any:
         """The ids of the versions of a committed batch, by operator; None without checkpoint format 2."""
-        return Log(Local(self.checkpoint)).commit(batch).get("stateUniqueIds")
+        return CheckpointLog(Local(self.checkpoint)).commit(batch).get("stateUniqueIds")
 
     def fresh(self) -> Freshness:
         """Raises PenstockError if no batch is committed."""
@@ -157,7 +157,7 @@ def overview(folder: Path) -> list[dict[str, Any]]:
 
 
 def find(folder: Path, name: str) -> StateStore:
-    """The store of this name, or the only store in this query or pipeline; raises `NotFound` otherwise."""
+    """The store of this name, or the only store in this query or pipeline; raises `NoSuchState` otherwise."""
     known = stores(folder)
     found = [store for store in known if store.name == name]
     found = found or [store for store in known if store.name.startswith(f"{name}/")]
@@ -166,11 +166,11 @@ def find(folder: Path, name: str) -> StateStore:
     raise unknown(name, [store.name for store in found], [store.name for store in known], f"checkpoints in {folder}")
 
 
-def unknown(name: str, found: Sequence[str], known: Sequence[str], where: str) -> NotFound:
+def unknown(name: str, found: Sequence[str], known: Sequence[str], where: str) -> NoSuchState:
     """The error for a name that matches no state, or several."""
     what = f"{name} names {len(found)} states" if found else f"there is no state {name}"
     listed = ", ".join(found or known)
-    return NotFound(
+    return NoSuchState(
         what, where=where, next=f"choose one of: {listed}" if listed else "wait for the first batch: there is none yet"
     )
 

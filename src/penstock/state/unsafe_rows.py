@@ -46,7 +46,7 @@ _PLACE = struct.Struct("<II")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Damaged(ValueError):
+class DamagedRow(ValueError):
     """Bytes that are not a row of this type."""
 
 
@@ -55,14 +55,14 @@ class OtherType(TypeError):
 
 
 def decoder(kind: st.DataType) -> Decode:
-    """Decodes bytes to a value of this type; raises OtherType. The decoder raises Damaged."""
+    """Decodes bytes to a value of this type; raises OtherType. The decoder raises DamagedRow."""
     made = _decoder(kind)
 
     def decode(data: memoryview) -> Any:
         try:
             return made(data)
         except (struct.error, UnicodeDecodeError, IndexError) as error:
-            raise Damaged(str(error)) from error
+            raise DamagedRow(str(error)) from error
 
     return decode
 
@@ -100,7 +100,7 @@ def _nulls(data: memoryview, at: int, count: int) -> tuple[int, int]:
     """The bits of null values as a number, and where they end."""
     end = at + -(-count // 64) * 8
     if end > len(data):
-        raise Damaged(f"{count} values need more than {len(data)} bytes")
+        raise DamagedRow(f"{count} values need more than {len(data)} bytes")
     return int.from_bytes(data[at:end], "little"), end
 
 
@@ -108,7 +108,7 @@ def _part(data: memoryview, word: int) -> memoryview:
     """The bytes to which a word at this position points."""
     size, start = _PLACE.unpack_from(data, word)
     if start + size > len(data):
-        raise Damaged(f"a value of {size} bytes at byte {start} of {len(data)}")
+        raise DamagedRow(f"a value of {size} bytes at byte {start} of {len(data)}")
     return data[start : start + size]
 
 
@@ -141,10 +141,10 @@ def _array(kind: st.DataType) -> Decode:
         count = _WORD.unpack_from(data)[0]
         # The bits alone need an eighth of a byte for each value.
         if not 0 <= count <= 8 * len(data):
-            raise Damaged(f"an array of {count} values in {len(data)} bytes")
+            raise DamagedRow(f"an array of {count} values in {len(data)} bytes")
         nulls, start = _nulls(data, 8, count)
         if start + count * (size or 8) > len(data):
-            raise Damaged(f"an array of {count} values in {len(data)} bytes")
+            raise DamagedRow(f"an array of {count} values in {len(data)} bytes")
         found: list[Any] = []
         room = len(data)
         for place in range(count):
@@ -163,7 +163,7 @@ def _array(kind: st.DataType) -> Decode:
 
 def _less(room: int, part: memoryview) -> int:
     if len(part) > room:
-        raise Damaged("its values have more bytes than it has")
+        raise DamagedRow("its values have more bytes than it has")
     return room - len(part)
 
 
@@ -173,10 +173,10 @@ def _map(kind: st.MapType) -> Decode:
     def decode(data: memoryview) -> list[tuple[Any, Any]]:
         size = _WORD.unpack_from(data)[0]
         if not 0 <= size <= len(data) - 8:
-            raise Damaged(f"a map with {size} bytes of keys in {len(data)} bytes")
+            raise DamagedRow(f"a map with {size} bytes of keys in {len(data)} bytes")
         found, there = keys(data[8 : 8 + size]), values(data[8 + size :])
         if len(found) != len(there) or None in found:
-            raise Damaged(f"a map of {len(found)} keys and {len(there)} values")
+            raise DamagedRow(f"a map of {len(found)} keys and {len(there)} values")
         return list(zip(found, there, strict=True))
 
     return decode
@@ -190,7 +190,7 @@ def _wide_decimal(kind: st.DecimalType) -> Decode:
     def decode(data: memoryview) -> Decimal:
         # Spark keeps 16 bytes for each.
         if not 1 <= len(data) <= 16:
-            raise Damaged(f"a decimal of {len(data)} bytes")
+            raise DamagedRow(f"a decimal of {len(data)} bytes")
         number = int.from_bytes(data, "big", signed=True)
         return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
 

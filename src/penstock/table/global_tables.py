@@ -111,7 +111,7 @@ def global_table(
                 where=where,
                 next="declare it as string to get its JSON, and parse that after the join",
             )
-    source = CompactedTopic(topic, servers, arrow_schema(kind), memory, folder, max_decompressed_bytes, epoch)
+    source = GlobalTopic(topic, servers, arrow_schema(kind), memory, folder, max_decompressed_bytes, epoch)
     return GlobalTable(source, kind)
 
 
@@ -167,7 +167,7 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True)
-class CompactedTopic:
+class GlobalTopic:
     """A compacted topic of JSON objects with string keys."""
 
     topic: str

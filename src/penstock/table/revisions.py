@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.keyed_state.aggregates import Aggregate, fields, parts_of
 from penstock.keyed_state.arrow_keys import candidates, codes, concat, newest, numbers, positions
-from penstock.keyed_state.buckets import BUCKET, Step, with_gone
+from penstock.keyed_state.buckets import BUCKET, BucketStep, with_gone
 from penstock.keyed_state.exact_sums import grouped
 
 SIGN, VERSION, DELETED = "_sign", "version", "deleted"
@@ -48,10 +48,10 @@ class LatestLogic:
     def before(self, rows: pa.Table) -> pa.Table:
         return newest(rows, [BUCKET, *self.state_key], ROW_VERSION)
 
-    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
-        return Step() if rows is None else self.changed(state, rows, number)
+    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> BucketStep:
+        return BucketStep() if rows is None else self.changed(state, rows, number)
 
-    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> Step:
+    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> BucketStep:
         """Apply rows; time alone changes no table."""
         raise NotImplementedError
 
@@ -62,19 +62,19 @@ class Revisions(LatestLogic):
 
     sent: tuple[str, ...]
 
-    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> Step:
+    def changed(self, state: pa.Table, rows: pa.Table, number: int) -> BucketStep:
         change = changes(state, rows, self.key)
         minus = self._signed(state.take(pa.array(change.places[change.places >= 0])), -1)
         plus = self._signed(change.rows.filter(pa.array(~change.gone)), 1)
         changed = with_gone(change.rows.select(self.state.names), change.gone)
-        return Step(changed, pa.concat_tables([minus, plus]).combine_chunks())
+        return BucketStep(changed, pa.concat_tables([minus, plus]).combine_chunks())
 
     def _signed(self, rows: pa.Table, sign: int) -> pa.Table:
         return rows.select(list(self.sent)).append_column(SIGN, pa.array(np.full(len(rows), sign, np.int64)))
 
 
 @dataclass(frozen=True)
-class Change:
+class NewerRows:
     """The rows that are newer than those of the state, their positions in the state (-1: none), and a mask of those
     that are deleted."""
 
@@ -83,7 +83,7 @@ class Change:
     gone: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def changes(state: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Change:
+def changes(state: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> NewerRows:
     """What rows with `_version` and `_deleted` change in a state with `_version`.
 
     A deletion also removes the version: a row older than its deletion that comes later counts as new.
@@ -94,7 +94,7 @@ def changes(state: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Change:
     known[places >= 0] = numbers(state[ROW_VERSION])[places[places >= 0]]
     gone = rows[ROW_DELETED].to_numpy().astype(bool)
     newer = (numbers(rows[ROW_VERSION]) >= known) & ~(gone & (places < 0))
-    return Change(rows.filter(pa.array(newer)), places[newer], gone[newer])
+    return NewerRows(rows.filter(pa.array(newer)), places[newer], gone[newer])
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,16 @@ class Totals:
                     columns[part.column] = pc.if_else(pc.less(sign, 0), pc.negate_checked(values), values)
         return _summed(pa.table({**columns, ROWS: sign}), [BUCKET, *self.by.names])
 
-    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
+    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> BucketStep:
         if rows is None:
-            return Step()
+            return BucketStep()
         known = of_groups(state, rows, self.by.names)
         summed = concat([_summed(concat([known, rows], self.state), self.by.names)], self.state)
         gone = numbers(summed[ROWS]) <= 0
         columns = {name: summed[name] for name in self.by.names}
         columns |= {aggregate.column: aggregate.value(summed) for aggregate in self.aggregates}
         about = {VERSION: pa.array(np.full(len(summed), number, np.int64)), DELETED: pa.array(gone)}
-        return Step(with_gone(summed, gone), pa.table({**columns, **about}))
+        return BucketStep(with_gone(summed, gone), pa.table({**columns, **about}))
 
 
 def _summed(rows: pa.Table, keys: list[str]) -> pa.Table:
@@ -183,9 +183,9 @@ class Fold:
     def before(self, rows: pa.Table) -> pa.Table:
         return rows
 
-    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
+    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> BucketStep:
         if rows is None:
-            return Step()
+            return BucketStep()
         by = self.by.names
         totals = {tuple(row[name] for name in by): row for row in of_groups(state, rows, by).to_pylist()}
         for row in rows.to_pylist():
@@ -200,4 +200,4 @@ class Fold:
         gone = summed[ROWS].to_numpy() <= 0
         about = {VERSION: pa.array(np.full(len(summed), number, np.int64)), DELETED: pa.array(gone)}
         columns = {name: summed[name] for name in (*by, *self.returns.names)}
-        return Step(with_gone(summed, gone), pa.table({**columns, **about}))
+        return BucketStep(with_gone(summed, gone), pa.table({**columns, **about}))

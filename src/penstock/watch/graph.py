@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from penstock.checkpoint.identity import CDC, NAMED, SinkTarget, Source, source_of, streams, target_of
+from penstock.checkpoint.identity import CDC, NAMED, SinkTarget, SourceIdentity, source_of, streams, target_of
 from penstock.spark_runtime.logical_plan import analyzed, each, nodes
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _files(path: str, kind: str) -> Node:
     return Node(f"files:{local}", kind, local, "files")
 
 
-def _topics(source: Source) -> list[str]:
+def _topics(source: SourceIdentity) -> list[str]:
     if "topic" in source.of:
         return source.of["topic"].split(",")
     if "partitions" in source.of:

@@ -170,7 +170,7 @@ class _Run:
 class Lineage(Observer):
     """Makes the events of a pipeline's queries, and hands them to `sender`."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: LineageSender) -> None:
         self._sender = sender
         self._runs: dict[str, _Run] = {}
 
@@ -263,7 +263,7 @@ class _Refused(Exception):
     """The receiver does not want this event; sending it again will not help."""
 
 
-class Sender:
+class LineageSender:
     """Sends events in their order from a thread of its own, until it is closed."""
 
     def __init__(self, url: str) -> None:
@@ -374,7 +374,7 @@ def sending(url: str | None) -> Iterator[Callable[[], Observer]]:
     if url is None:
         yield Observer
         return
-    sender = Sender(receiver(url))
+    sender = LineageSender(receiver(url))
     try:
         yield lambda: Lineage(sender)
     finally:

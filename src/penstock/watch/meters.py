@@ -42,7 +42,7 @@ TARGET = 60.0
 
 
 @dataclass(frozen=True)
-class Problem:
+class QueryProblem:
     """An error of a query, or of a pipeline's start if `query` is its name."""
 
     at: float
@@ -112,7 +112,7 @@ class PipelineMeter(Observer):
     def fault(self, text: str, *, query: str = "", pause: float | None = None, trace: str = "") -> None:
         what, _, step = text.partition(NEXT)
         with self._changes() as now:
-            self._of.errors.append(Problem(now, query or self.name, what, f"pipeline {self.name}", step, trace))
+            self._of.errors.append(QueryProblem(now, query or self.name, what, f"pipeline {self.name}", step, trace))
             self.failed = pause is None
             self.waits_for, self.since, self.reason = "" if self.failed else NEXT_START, now, ""
             for one in self.queries.values():
@@ -161,7 +161,7 @@ class Meters:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock, self.lock = clock, threading.Lock()
         self.pipelines: dict[str, PipelineMeter] = {}
-        self.errors: deque[Problem] = deque(maxlen=MOST_ERRORS)
+        self.errors: deque[QueryProblem] = deque(maxlen=MOST_ERRORS)
         self.jvm: tuple[int, int] | None = None
         """Bytes of the JVM's heap in use, and the most that it may use."""
 

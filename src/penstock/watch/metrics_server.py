@@ -44,7 +44,7 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True)
-class Place:
+class ListenAddress:
     """Where a server listens; port 0 is any free one."""
 
     host: str
@@ -52,7 +52,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Answer:
+class MetricsAnswer:
     """The answer to a request."""
 
     body: bytes
@@ -61,11 +61,11 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Page = Callable[[], Answer]
+Page = Callable[[], MetricsAnswer]
 
 
-def as_json(told: Any, status: int = 200) -> Answer:
-    return Answer(json.dumps(told, allow_nan=False).encode(), JSON, status)
+def as_json(told: Any, status: int = 200) -> MetricsAnswer:
+    return MetricsAnswer(json.dumps(told, allow_nan=False).encode(), JSON, status)
 
 
 def pages(
@@ -77,12 +77,12 @@ def pages(
     """
     of = list(collectors)
 
-    def ready() -> Answer:
+    def ready() -> MetricsAnswer:
         why = unready()
         return as_json({"status": "unavailable" if why else "ok", "problems": why}, 503 if why else 200)
 
     return {
-        "/metrics": lambda: Answer(exposition(of), TYPE),
+        "/metrics": lambda: MetricsAnswer(exposition(of), TYPE),
         "/health": lambda: as_json({"status": "ok"}),
         "/ready": ready,
         "/status": lambda: as_json(status()),
@@ -90,7 +90,7 @@ def pages(
 
 
 @contextmanager
-def served(place: Place, pages: Mapping[str, Page]) -> Iterator[str]:
+def served(place: ListenAddress, pages: Mapping[str, Page]) -> Iterator[str]:
     """Serve the pages while the code inside runs; yields the URL. Raises PenstockError if it cannot listen there."""
     listener = _listening(place)
     host, port = listener.getsockname()[:2]
@@ -105,7 +105,7 @@ def served(place: Place, pages: Mapping[str, Page]) -> Iterator[str]:
         thread.join()
 
 
-def _listening(place: Place) -> socket.socket:
+def _listening(place: ListenAddress) -> socket.socket:
     try:
         family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((place.host, place.port), family=family, backlog=BACKLOG)
@@ -151,7 +151,7 @@ class _Caller(Connection):
         """Whether the caller, who sends no more, still waits for an answer."""
         return self.waits_since is None
 
-    def send(self, answer: Answer) -> None:
+    def send(self, answer: MetricsAnswer) -> None:
         if not self.transport.is_closing():
             self.transport.write(_message(answer))
             self.transport.close()
@@ -189,7 +189,7 @@ class _Turns:
         with suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(self._made, caller, answer)
 
-    def _made(self, caller: _Caller, answer: Answer) -> None:
+    def _made(self, caller: _Caller, answer: MetricsAnswer) -> None:
         self._running -= 1
         caller.send(answer)
         self._begin()
@@ -241,7 +241,7 @@ class _Server:
     def _take(self, head: bytes | None, caller: _Caller) -> None:
         """Answer the request with this head."""
         asked = self._asked(head)
-        if isinstance(asked, Answer):
+        if isinstance(asked, MetricsAnswer):
             caller.send(asked)
         elif asked in MONITORED:
             self._loop.call_later(LATE, caller.send, _unavailable(f"{asked} is not made within {LATE:.0f} s"))
@@ -251,14 +251,14 @@ class _Server:
         else:
             self._turns.run(partial(self._page, asked), caller)
 
-    def _page(self, path: str) -> Answer:
+    def _page(self, path: str) -> MetricsAnswer:
         try:
             return self._pages[path]()
         except Exception:
             log.exception("the page %s failed", path)
             return _refused(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed", "read the command's log")
 
-    def _asked(self, head: bytes | None) -> str | Answer:
+    def _asked(self, head: bytes | None) -> str | MetricsAnswer:
         """The path of the page that a request asks for, or the answer to another request."""
         if head is None:
             return _refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head has more than {HEAD_BYTES} bytes")
@@ -270,13 +270,13 @@ class _Server:
             return why
         if words[0] != "GET":
             refused = _refused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed")
-            return Answer(refused.body, JSON, refused.status, (("allow", "GET"),))
+            return MetricsAnswer(refused.body, JSON, refused.status, (("allow", "GET"),))
         path = words[1].partition("?")[0]
         if path not in self._pages:
             return _refused(HTTPStatus.NOT_FOUND, "there is no such page", f"use {', '.join(self._pages)}")
         return path
 
-    def _refusal(self, lines: list[str]) -> Answer | None:
+    def _refusal(self, lines: list[str]) -> MetricsAnswer | None:
         """The answer to a request that a page of another origin sent, or that was meant for another server."""
         headers = []
         for line in lines:
@@ -292,16 +292,16 @@ class _Server:
 BY_ADDRESS = "use localhost, this machine's name, or an IP address"
 
 
-def _refused(status: int, what: str, next: str = "") -> Answer:
+def _refused(status: int, what: str, next: str = "") -> MetricsAnswer:
     return as_json({"error": what, "where": "metrics server", "next": next}, status)
 
 
-def _unavailable(what: str) -> Answer:
+def _unavailable(what: str) -> MetricsAnswer:
     refused = _refused(HTTPStatus.SERVICE_UNAVAILABLE, what, "ask again later")
-    return Answer(refused.body, JSON, refused.status, (("retry-after", "1"),))
+    return MetricsAnswer(refused.body, JSON, refused.status, (("retry-after", "1"),))
 
 
-def _message(answer: Answer) -> bytes:
+def _message(answer: MetricsAnswer) -> bytes:
     phrase = HTTPStatus(answer.status).phrase
     fields = {
         "content-type": answer.type,

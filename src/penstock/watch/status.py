@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.metrics.delays import BOUNDS
 from penstock.watch.graph import Place, ids_apart
-from penstock.watch.meters import Meters, Problem
+from penstock.watch.meters import Meters, QueryProblem
 from penstock.watch.program import Program, head, iso
 from penstock.watch.query_meter import (
     FAILED,
@@ -156,7 +156,7 @@ def _sink(query: QueryMeter, sink: SinkMeter, now: float) -> dict[str, Any]:
     }
 
 
-def _error(problem: Problem) -> dict[str, Any]:
+def _error(problem: QueryProblem) -> dict[str, Any]:
     return {
         "at": iso(problem.at),
         "query": problem.query,

@@ -27,7 +27,7 @@ from penstock.durations import Duration, duration
 from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import Aggregate, fields, merged, parse, partial, parts_of
 from penstock.keyed_state.arrow_keys import Numbers, arrow_schema, codes, columns_of, concat, numbers, positions
-from penstock.keyed_state.buckets import BUCKET, Step, require_no_window, stateful, upserted, with_gone
+from penstock.keyed_state.buckets import BUCKET, BucketStep, require_no_window, stateful, upserted, with_gone
 from penstock.query import real_time
 from penstock.spark_runtime import casts
 from penstock.spark_runtime.logical_plan import LATE as LATE_MARK, STARTS, WATERMARK, WINDOW_START
@@ -113,7 +113,13 @@ def session(
 
 
 def _windows(
-    frame: DataFrame, shape: Shape, at: str, key: str | Sequence[str], name: str, emit: str, wanted: dict[str, str]
+    frame: DataFrame,
+    shape: WindowShape,
+    at: str,
+    key: str | Sequence[str],
+    name: str,
+    emit: str,
+    wanted: dict[str, str],
 ) -> DataFrame:
     keys = [key] if isinstance(key, str) else list(key)
     _require(frame, at, keys, emit, name)
@@ -132,7 +138,13 @@ def _windows(
 
 
 def _in_real_time(
-    rows: DataFrame, shape: Shape, at: str, keys: list[str], aggregates: Sequence[Aggregate], emit: str, where: str
+    rows: DataFrame,
+    shape: WindowShape,
+    at: str,
+    keys: list[str],
+    aggregates: Sequence[Aggregate],
+    emit: str,
+    where: str,
 ) -> DataFrame:
     if not isinstance(shape, Panes):
         raise PenstockError(
@@ -185,7 +197,7 @@ def _require(frame: DataFrame, at: str, keys: list[str], emit: str, name: str) -
 # microseconds since 1970. Only the shape differs between kinds of windows: how rows become windows.
 
 
-class Shape(Protocol):
+class WindowShape(Protocol):
     """How rows become windows."""
 
     def partial(self, rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
@@ -211,7 +223,7 @@ class Merge:
 class Windows:
     """The logic of a stage with windows (see `buckets`)."""
 
-    shape: Shape
+    shape: WindowShape
     key_schema: pa.Schema
     aggregates: tuple[Aggregate, ...]
     changes: bool
@@ -236,7 +248,7 @@ class Windows:
     def before(self, rows: pa.Table) -> pa.Table:
         return self.shape.partial(rows, [BUCKET, *self.keys], self.aggregates)
 
-    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
+    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> BucketStep:
         now = watermark * 1000
         closing = numbers(state[END]) <= now
         closed, still_open = state.filter(pa.array(closing)), state.filter(pa.array(~closing))
@@ -255,7 +267,7 @@ class Windows:
         state = upserted(state, change, self.state_key) if len(change) else state
         # Rounded up to a millisecond: one earlier, the window is still open, and no timer would fire again.
         wake = -(-int(pc.min(state[END]).as_py()) // 1000) if len(state) else None
-        return Step(change, pa.concat_tables(output).combine_chunks(), wake, state)
+        return BucketStep(change, pa.concat_tables(output).combine_chunks(), wake, state)
 
     def _nothing(self, gone: pa.Table) -> pa.Table:
         """Removed windows, with null aggregates."""

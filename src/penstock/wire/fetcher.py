@@ -28,7 +28,7 @@ from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable,
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Message
 from penstock.wire.records.batch_header import Header, read_headers
-from penstock.wire.records.compression import CODEC_NAMES, CorruptRecords, TooLarge
+from penstock.wire.records.compression import CODEC_NAMES, CorruptRecords, DecompressedTooLarge
 
 REPLICA_AGE = 300.0
 """Seconds for which a replica that is nearer than the leader is asked."""
@@ -121,7 +121,7 @@ class _Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chunk:
+class FetchedBatches:
     """Batches of one partition as received; the records from `start` to before `end` are requested."""
 
     topic: str
@@ -183,7 +183,7 @@ class Chunk:
             f"offsets {header.base_offset} to {header.last_offset}, {header.count} records in {header.length} bytes "
             f"({CODEC_NAMES.get(header.codec, header.codec)}): {error}"
         )
-        kind = RecordsTooLarge if isinstance(error, TooLarge) else RecordsUnreadable
+        kind = RecordsTooLarge if isinstance(error, DecompressedTooLarge) else RecordsUnreadable
         offset = max(header.base_offset, self.start)
         told = kind(detail, topic=self.topic, partition=self.partition)
         return Unreadable(self.partition, offset, header.max_timestamp, told)
@@ -222,7 +222,7 @@ class TopicRead:
         self._wait: Wait | None = None
         """Since some partition could not be read; `cluster` tells of it."""
 
-    async def chunks(self) -> AsyncGenerator[Chunk, None]:
+    async def chunks(self) -> AsyncGenerator[FetchedBatches, None]:
         self._start()
         while self._tasks:
             done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -288,7 +288,7 @@ class TopicRead:
         if fresh.id != self._topic.id:
             raise TopicReplaced(topic=self._topic.name)
 
-    def _settle(self, task: asyncio.Task[Message | None]) -> list[Chunk]:
+    def _settle(self, task: asyncio.Task[Message | None]) -> list[FetchedBatches]:
         asked = self._tasks.pop(task)
         try:
             answer = task.result()
@@ -297,7 +297,7 @@ class TopicRead:
             return []
         return self._take(asked.places, answer) if answer else []
 
-    def _take(self, places: list[PartitionPosition], answer: Message) -> list[Chunk]:
+    def _take(self, places: list[PartitionPosition], answer: Message) -> list[FetchedBatches]:
         found = {one["partition_index"]: one for topic in answer["responses"] for one in topic["partitions"]}
         nothing = not any(one["records"] for one in found.values())
         chunks = []
@@ -328,10 +328,10 @@ class TopicRead:
             self._wait = None
         return chunks
 
-    def _advance(self, place: PartitionPosition, one: Message) -> Chunk:
+    def _advance(self, place: PartitionPosition, one: Message) -> FetchedBatches:
         aborted = [(each["producer_id"], each["first_offset"]) for each in one["aborted_transactions"] or ()]
         records = one["records"]
-        chunk = Chunk(
+        chunk = FetchedBatches(
             self._topic.name,
             place.partition,
             place.next,

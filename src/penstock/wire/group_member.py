@@ -67,7 +67,7 @@ class GroupTimes:
     rebalance: float = 60.0
 
 
-class GroupMember:
+class Membership:
     """A member of the group `name`; all members speak the same `protocol`, of the kind `kind`."""
 
     def __init__(

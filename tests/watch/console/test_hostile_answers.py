@@ -26,7 +26,7 @@ from penstock.watch.console.http_fetch import Address
 from penstock.watch.console.masking import Mask
 from penstock.watch.console.stopped_pipelines import StoppedPipelines
 from penstock.watch.console.topic_list import TopicList
-from penstock.watch.console.topic_messages import Kept
+from penstock.watch.console.topic_messages import PartitionRecords
 
 STATES = Path(__file__).parents[2] / "data/earlier_build.tar.gz"
 HALF = "\ud800"
@@ -199,11 +199,11 @@ def row(offset: int, size: int = 1) -> Any:
 def test_of_a_window_a_bounded_part_is_kept(
     newest: bool, expected: list[int], most: int, characters: int, size: int
 ) -> None:
-    kept = Kept(most, characters, newest)
+    kept = PartitionRecords(most, characters, newest)
     for offset in range(10):
         kept.add(row(offset, size))
     assert [one["offset"] for one in kept.records] == expected and kept.dropped
-    whole = Kept(100, 1000, newest)
+    whole = PartitionRecords(100, 1000, newest)
     whole.add(row(0, 5000))
     assert len(whole.records) == 1 and not whole.dropped
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import CDC, CheckpointIdentity, SinkTarget, Source, keep
+from penstock.checkpoint.identity import CDC, CheckpointIdentity, SinkTarget, SourceIdentity, keep
 from penstock.watch.console.stopped_pipelines import StoppedPipelines
 
 
@@ -15,7 +15,7 @@ async def no_topic(topic: str) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def test_a_table_and_its_copy_of_the_same_name_are_two_nodes(tmp_path: Path) -> None:
-    read, written = Source("cdc", {"table": "shop.orders"}, CDC), SinkTarget("cql", "shop.orders")
+    read, written = SourceIdentity("cdc", {"table": "shop.orders"}, CDC), SinkTarget("cql", "shop.orders")
     keep(Local(tmp_path / "copy"), CheckpointIdentity((read,), (written,)))
     stopped = StoppedPipelines(no_topic)
     asyncio.run(stopped.refresh([tmp_path]))

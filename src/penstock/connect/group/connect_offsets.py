@@ -34,7 +34,7 @@ class Vnode(NamedTuple):
         return cls(keyspace, table, int(generation), int(number))
 
 
-class Stop(NamedTuple):
+class StoppedAt(NamedTuple):
     """Where a connector has stopped: what a reader has to begin with, in microseconds since 1970.
 
     `missing` of the `vnodes` have no record: for them it is the start of their generation. All vnodes that have one
@@ -79,7 +79,7 @@ class VnodeOffsets:
         return {vnode: micros for vnode, (_, micros) in self._known.items() if vnode[:2] == name}
 
 
-def stop_of(times: Mapping[Vnode, int], vnodes: Callable[[int], Set[int] | None]) -> Stop | None:
+def stop_of(times: Mapping[Vnode, int], vnodes: Callable[[int], Set[int] | None]) -> StoppedAt | None:
     """Where the connector has stopped in a table; None without records.
 
     It reads one generation after the other, so the newest one counts. `vnodes` are those of a generation, None if the
@@ -91,4 +91,4 @@ def stop_of(times: Mapping[Vnode, int], vnodes: Callable[[int], Set[int] | None]
     found = {vnode.number: micros for vnode, micros in times.items() if vnode.generation == newest}
     wanted = vnodes(newest) or found.keys()
     missing, sent = len(wanted - found.keys()), min(found.values())
-    return Stop(newest * 1000 if missing else sent, sent, len(wanted), missing)
+    return StoppedAt(newest * 1000 if missing else sent, sent, len(wanted), missing)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from penstock.connect.connector_store import ConnectorWriter, Kept, connectors, object_of
+from penstock.connect.connector_store import ConnectorWriter, StoredConnector, connectors, object_of
 from penstock.connect.connector_tasks import Shares
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.division import TaskId
@@ -39,14 +39,14 @@ class Restart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Divided:
+class DividedConnector:
     """A connector as the group knows it.
 
     `configured` is the offset of its configuration, and `generation` that of the newest division of its sources, -1 if
     there is none; a division from before the configuration does not count.
     """
 
-    kept: Kept
+    kept: StoredConnector
     configured: int
     generation: int = -1
     shares: Shares = ()
@@ -65,7 +65,7 @@ class GroupConfigs(ConnectorWriter):
         self.restart: Callable[[Restart], None] = lambda wish: None
         self._lock = threading.Lock()
         self._records: dict[str, tuple[bytes, int]] = {}
-        self._known: dict[str, Divided] = {}
+        self._known: dict[str, DividedConnector] = {}
         self.offset = 0
         """Up to where the topic is read."""
         self._reads = False
@@ -84,12 +84,12 @@ class GroupConfigs(ConnectorWriter):
         """Wait until all is known that any worker has written so far; raises what `CompactedTopic.refresh` does."""
         self._topic.refresh(patience)
 
-    def known(self) -> dict[str, Divided]:
+    def known(self) -> dict[str, DividedConnector]:
         """All connectors by name."""
         with self._lock:
             return dict(self._known)
 
-    def of(self, name: str) -> Divided | None:
+    def of(self, name: str) -> DividedConnector | None:
         """A connector; None if there is none."""
         with self._lock:
             return self._known.get(name)
@@ -152,10 +152,10 @@ class GroupConfigs(ConnectorWriter):
         value, generation = self._records.get(COMMIT + name, (b"", -1))
         shares = _shares(COMMIT + name, value, _most_tasks(kept)) if value else None
         configured = self._records[CONNECTOR + name][1]
-        self._known[name] = Divided(kept, configured, -1 if shares is None else generation, shares or ())
+        self._known[name] = DividedConnector(kept, configured, -1 if shares is None else generation, shares or ())
 
 
-def _most_tasks(kept: Kept) -> int:
+def _most_tasks(kept: StoredConnector) -> int:
     """The most tasks of a connector; `MOST_TASKS` if only a worker that starts it can say it."""
     return whole(kept.config.get("tasks.max", "1").strip(), 1) or MOST_TASKS
 

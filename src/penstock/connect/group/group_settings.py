@@ -15,7 +15,7 @@ from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import GroupStates
 from penstock.durations import whole
 from penstock.errors import PenstockError
-from penstock.wire.group_member import GroupMember, GroupTimes, GroupWork
+from penstock.wire.group_member import GroupTimes, GroupWork, Membership
 
 KIND, PROTOCOL = "connect", "penstock-1"
 """The kind is Kafka Connect's, for tools; the protocol is not: its workers must not be in one group with these."""
@@ -53,10 +53,8 @@ class GroupSettings:
     def member(self, servers: str, security: Mapping[str, Any]) -> MemberMaker:
         """Makes a worker a member."""
 
-        def made(work: GroupWork) -> GroupMember:
-            return GroupMember(
-                servers, self.name, kind=KIND, protocol=PROTOCOL, work=work, times=self.times, **security
-            )
+        def made(work: GroupWork) -> Membership:
+            return Membership(servers, self.name, kind=KIND, protocol=PROTOCOL, work=work, times=self.times, **security)
 
         return made
 

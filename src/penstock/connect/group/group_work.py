@@ -21,11 +21,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.connector_store import STARTED
 from penstock.connect.connector_tasks import TaskMaker
 from penstock.connect.group.division import Claim, Share, TaskId, divide
-from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
+from penstock.connect.group.group_configs import DividedConnector, GroupConfigs, Restart
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
 from penstock.connect.group.owner import Owner
 from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
@@ -37,7 +37,7 @@ from penstock.process.log_lines import quoted
 from penstock.run.life_signs import Observer, Observers
 from penstock.run.supervise import is_batch
 from penstock.wire.errors import KafkaError
-from penstock.wire.group_member import GroupMember, GroupWork
+from penstock.wire.group_member import GroupWork, Membership
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +46,10 @@ LOOK = 0.25
 ANSWER = timedelta(seconds=2)
 """How long one look may wait until all positions are read; less than any session of a member."""
 ONCE = "exactly.once.support"
-MemberMaker = Callable[[GroupWork], GroupMember]
+MemberMaker = Callable[[GroupWork], Membership]
 
 
-def wants_once(checked: Checked) -> bool:
+def wants_once(checked: CheckedConfig) -> bool:
     """Whether a configuration asks for what a group cannot do: its positions are not in the transactions of events."""
     return bool(checked.values.get(ONCE) == "required")
 
@@ -123,7 +123,7 @@ class SharedWork:
         self._lock = threading.Lock()
         self._look, self._closing, self._joined = threading.Event(), threading.Event(), threading.Event()
         self._stopped = threading.Event()
-        self._member: GroupMember | None = None
+        self._member: Membership | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = [
             threading.Thread(target=target, name=f"group {name}", daemon=True)
@@ -270,7 +270,7 @@ class SharedWork:
             self._give_signals(one)
         self._tell()
 
-    def _restart(self, known: Mapping[str, Divided]) -> None:
+    def _restart(self, known: Mapping[str, DividedConnector]) -> None:
         """Stop what is wished to start again; `_start_mine` starts it."""
         with self._lock:
             wishes, self._wishes = self._wishes, []
@@ -286,7 +286,7 @@ class SharedWork:
                 if id.connector == wish.connector and chosen:
                     one.ask_to_stop()
 
-    def _stop_others(self, share: Share, known: Mapping[str, Divided], *, now: bool) -> None:
+    def _stop_others(self, share: Share, known: Mapping[str, DividedConnector], *, now: bool) -> None:
         for name, owner in self._owners.items():
             of = known.get(name)
             if name not in share.connectors or of is None or of.kept.state != STARTED:
@@ -299,13 +299,13 @@ class SharedWork:
             if not self._is_mine(id, share, known):
                 one.ask_to_stop(now=now)
 
-    def _is_mine(self, id: TaskId, share: Share, known: Mapping[str, Divided]) -> bool:
+    def _is_mine(self, id: TaskId, share: Share, known: Mapping[str, DividedConnector]) -> bool:
         of = known.get(id.connector)
         if id not in share.tasks or of is None:
             return False
         return of.is_divided and of.generation == id.generation and of.kept.state == STARTED
 
-    def _reap(self, known: Mapping[str, Divided]) -> None:
+    def _reap(self, known: Mapping[str, DividedConnector]) -> None:
         """Take away what has stopped, after its positions are written."""
         for id, one in list(self.running.items()):
             if not (one.stopping and one.is_over and self._positions.is_settled(id.connector, set(one.share))):
@@ -326,7 +326,7 @@ class SharedWork:
                 with self._lock:
                     del self._owners[name]
 
-    def _start_mine(self, share: Share, known: Mapping[str, Divided]) -> None:
+    def _start_mine(self, share: Share, known: Mapping[str, DividedConnector]) -> None:
         for name in sorted(share.connectors - self._owners.keys()):
             if (of := known.get(name)) and of.kept.state == STARTED:
                 owner = self._owner(name, of)
@@ -361,13 +361,13 @@ class SharedWork:
         if more and not more & (self.running.keys() | self._owners.keys()):
             self._join_again()
 
-    def _owner(self, name: str, of: Divided) -> Owner:
+    def _owner(self, name: str, of: DividedConnector) -> Owner:
         anew = name in self._anew
         self._anew.discard(name)
         kept = KeptInKafka(self._positions, name)
         return Owner(name, lambda: self.maker(name, of), of, self._world, self._configs, kept, anew=anew)
 
-    def maker(self, name: str, of: Divided, signals: str = "") -> TaskMaker:
+    def maker(self, name: str, of: DividedConnector, signals: str = "") -> TaskMaker:
         """Makes a connector's tasks; raises PenstockError for a configuration that is not valid any more."""
         world, kept = self._world, KeptInKafka(self._positions, name)
         checked = check(of.kept.config, world.provided, ask=False)
@@ -382,7 +382,7 @@ class SharedWork:
             )
         return TaskMaker(name, world.servers, checked, world.producer, kept.starts(), signals)
 
-    def _begin(self, id: TaskId, of: Divided) -> Running:
+    def _begin(self, id: TaskId, of: DividedConnector) -> Running:
         world, share = self._world, of.shares[id.number]
         one = Running(id, share, world.checkpoints / uuid.uuid4().hex)
         try:

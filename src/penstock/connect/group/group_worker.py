@@ -11,15 +11,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.connect.checks import Checked
-from penstock.connect.connector_store import STARTED, STOPPED, Kept
+from penstock.connect.checks import CheckedConfig
+from penstock.connect.connector_store import STARTED, STOPPED, StoredConnector
 from penstock.connect.connector_tasks import own
-from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
+from penstock.connect.group.group_configs import DividedConnector, GroupConfigs, Restart
 from penstock.connect.group.group_work import ONCE, MemberMaker, SharedWork, wants_once
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
 from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
 from penstock.connect.offsets import Offsets, folder_of
-from penstock.connect.plugins import Plugin, plugin_of
+from penstock.connect.plugins import ConnectorPlugin, plugin_of
 from penstock.connect.running_task import UNASSIGNED
 from penstock.connect.sinks.offsets import SinkOffsets
 from penstock.connect.worker_face import Json, ShownConnector, Worker, told
@@ -58,7 +58,7 @@ class GroupTopics:
 class GroupConnector:
     """A connector of the group."""
 
-    def __init__(self, name: str, of: Divided, topics: GroupTopics, work: SharedWork) -> None:
+    def __init__(self, name: str, of: DividedConnector, topics: GroupTopics, work: SharedWork) -> None:
         self.name, self.kept, self.plugin = name, of.kept, plugin_of(of.kept.config)
         self._of, self._topics, self._work = of, topics, work
         kind = Offsets if self.plugin.type == "source" else SinkOffsets
@@ -197,7 +197,7 @@ class GroupWorker(Worker):
 
         return super().with_stopped(name, checked)
 
-    def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
+    def check(self, config: Mapping[str, str], plugin: ConnectorPlugin | None = None) -> CheckedConfig:
         checked = super().check(config, plugin)
         if wants_once(checked):
             checked.errors.setdefault(ONCE, []).append(
@@ -213,7 +213,7 @@ class GroupWorker(Worker):
             self._topics.configs.refresh(PATIENCE)
             yield
 
-    def _keep(self, name: str, kept: Kept) -> None:
+    def _keep(self, name: str, kept: StoredConnector) -> None:
         # The state first: a connector that is made as a stopped one must not start before.
         self._topics.configs.set_state(name, kept.state)
         self._topics.configs.put(name, kept.config)

@@ -21,9 +21,9 @@ from typing import Any
 
 from penstock.cdc.cdc_resume import sought
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.log import Log
+from penstock.checkpoint.log import CheckpointLog
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
-from penstock.connect.group.connect_offsets import KEYS, Stop, Vnode, VnodeOffsets, sent_before, stop_of
+from penstock.connect.group.connect_offsets import KEYS, StoppedAt, Vnode, VnodeOffsets, sent_before, stop_of
 from penstock.connect.offsets import KeptInFolder
 from penstock.process.log_lines import quoted
 from penstock.wire.producer.accumulator import RecordMetadata
@@ -185,13 +185,13 @@ class KeptInKafka:
         """Make the checkpoints with which Spark's queries go on where others ended."""
         for part in parts:
             if (end := self.end(part)) is not None:
-                Log(Local(folder / part)).add((json.dumps(end, separators=(",", ":")),))
+                CheckpointLog(Local(folder / part)).add((json.dumps(end, separators=(",", ":")),))
 
     def refresh(self) -> None:
         """Wait until what other workers have written is known; raises what `CompactedTopic.refresh` does."""
         self._positions.refresh()
 
-    def go_on(self, part: str, vnodes: Callable[[int], Set[int] | None]) -> Stop | None:
+    def go_on(self, part: str, vnodes: Callable[[int], Set[int] | None]) -> StoppedAt | None:
         """Go on in a table where Kafka Connect's worker has stopped, unless there is a position of our own.
 
         `vnodes` are those of a generation of its log (see `stop_of`). Returns where that is, None if it does not.

@@ -12,7 +12,7 @@ from penstock.connect import database
 from penstock.connect.connector_store import STARTED
 from penstock.connect.connector_tasks import PAUSE, TaskMaker, awaited, changed
 from penstock.connect.group.compacted_topic import NotInTime
-from penstock.connect.group.group_configs import Divided, GroupConfigs
+from penstock.connect.group.group_configs import DividedConnector, GroupConfigs
 from penstock.connect.group.kafka_positions import KeptInKafka
 from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import Offsets
@@ -33,7 +33,7 @@ class Owner:
         self,
         name: str,
         maker: Callable[[], TaskMaker],
-        known: Divided,
+        known: DividedConnector,
         world: World,
         configs: GroupConfigs,
         kept: KeptInKafka,

@@ -15,7 +15,7 @@ from penstock.codec.connect_schema import Schema
 from penstock.connect.java import numbers as java_numbers
 from penstock.connect.java.date_patterns import MONTHS, WEEKDAYS
 from penstock.connect.records.record import Date, Part, TimeOfDay, Timestamp
-from penstock.connect.records.semantic_types import Counted
+from penstock.connect.records.semantic_types import AlsoNumber
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ def _text(value: Any, schema: Schema | None) -> str:
         return f"[{', '.join(_text(one, items) for one in value)}]"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, Date | TimeOfDay | Timestamp) and not isinstance(value, Counted):
+    if isinstance(value, Date | TimeOfDay | Timestamp) and not isinstance(value, AlsoNumber):
         return _moment(value)
     if isinstance(value, float):
         return java_numbers.text(value, is_single=schema is not None and schema["type"] == "float")

@@ -22,7 +22,7 @@ from penstock.connect.record_transforms.record_steps import (
     struct_schema,
 )
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part, type_name
-from penstock.connect.transforms.unwrap import DELETED, Reference, UnwrapSettings, settings
+from penstock.connect.transforms.unwrap import DELETED, FieldReference, UnwrapSettings, settings
 
 Path = tuple[str, ...]
 
@@ -86,7 +86,7 @@ def _of_schema(schema: Schema, chosen: UnwrapSettings) -> _Shape:
     )
 
 
-def _place(envelope: Mapping[str, Schema], wanted: Reference) -> tuple[Path, Schema] | None:
+def _place(envelope: Mapping[str, Schema], wanted: FieldReference) -> tuple[Path, Schema] | None:
     """Where a field is in events, and its schema, which is optional; a field that its struct lacks may be outside."""
     inner = envelope.get(wanted.struct, {})
     columns = fields_of(inner).schemas if inner.get("type") == "struct" else {}
@@ -98,7 +98,7 @@ def _place(envelope: Mapping[str, Schema], wanted: Reference) -> tuple[Path, Sch
 
 
 def _of_object(event: dict[str, Any], chosen: UnwrapSettings) -> _Shape:
-    def places(wanted: Sequence[Reference]) -> Iterator[tuple[str, Path]]:
+    def places(wanted: Sequence[FieldReference]) -> Iterator[tuple[str, Path]]:
         for each in wanted:
             inner = event.get(each.struct)
             if isinstance(inner, dict) and each.field in inner:

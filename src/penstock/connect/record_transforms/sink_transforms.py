@@ -12,7 +12,7 @@ from penstock.connect.record_transforms import record_chain
 from penstock.connect.record_transforms.record_chain import OfClass, RecordChain, RecordTransform
 from penstock.connect.record_transforms.record_steps import Values
 from penstock.connect.transforms import python_classes, transform_chain
-from penstock.connect.transforms.state import Plugin, not_empty
+from penstock.connect.transforms.state import TransformPlugin, not_empty
 from penstock.connect.transforms.transform_chain import OF_SOURCES, Chosen, Classes, Config, chosen
 
 # What is different for records that Kafka has already, by the name of the option.
@@ -47,7 +47,7 @@ _REPLACEMENTS = {
 """The options of a regular expression and its replacement."""
 
 
-def _of_records(kind: Plugin[Any], make: Callable[[Values], Any]) -> Plugin[Any]:
+def _of_records(kind: TransformPlugin[Any], make: Callable[[Values], Any]) -> TransformPlugin[Any]:
     options = (
         replace(
             one,
@@ -60,7 +60,7 @@ def _of_records(kind: Plugin[Any], make: Callable[[Values], Any]) -> Plugin[Any]
     return replace(kind, options=tuple(options), make=make, problem=lambda values: _problem(kind, values))
 
 
-def _problem(kind: Plugin[Any], values: Values) -> str | None:
+def _problem(kind: TransformPlugin[Any], values: Values) -> str | None:
     pairs = [_REPLACEMENTS[name]] if (name := kind.name.rpartition(".")[2]) in _REPLACEMENTS else []
     if values.get("key.field.regex"):
         pairs.append(("key.field.regex", "key.field.replacement"))

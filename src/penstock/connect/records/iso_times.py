@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from penstock.connect.records.record import Date, Span, TimeOfDay, Timestamp
+from penstock.connect.records.record import Date, TimeOfDay, TimeSpan, Timestamp
 
 EPOCH = date(1970, 1, 1)
 NANOS_PER_DAY = 86_400_000_000_000
@@ -31,7 +31,7 @@ def _day_text(days: int) -> str:
     return f"{year:{'04' if 0 <= year <= 9999 else '+05'}}{rest}"
 
 
-def iso_text(value: Date | Span) -> str:
+def iso_text(value: Date | TimeSpan) -> str:
     """The time in ISO 8601, with as many digits of the second as it needs, by threes."""
     if isinstance(value, Date):
         return _day_text(int(value))

@@ -23,7 +23,7 @@ class Date(int):
     """Days since 1970."""
 
 
-class Span(int):
+class TimeSpan(int):
     """A length of time as a count of `nanos` nanoseconds: milliseconds."""
 
     nanos: ClassVar[int] = 1_000_000
@@ -33,11 +33,11 @@ class Span(int):
         return int(self) * self.nanos // nanos
 
 
-class TimeOfDay(Span):
+class TimeOfDay(TimeSpan):
     """The time since midnight."""
 
 
-class Timestamp(Span):
+class Timestamp(TimeSpan):
     """The time since 1970."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.records.json_data import decimal_of
-from penstock.connect.records.record import Date, NoValue, Part, Reader, Span, TimeOfDay, Timestamp
+from penstock.connect.records.record import Date, NoValue, Part, Reader, TimeOfDay, TimeSpan, Timestamp
 
 TIME, DATA = "io.debezium.time.", "io.debezium.data."
 PROTOBUF_TIMESTAMP = "google.protobuf.Timestamp"
@@ -22,35 +22,35 @@ MOST_KNOWN = 1000
 """Schemas whose readers are kept."""
 
 
-class Counted:
+class AlsoNumber:
     """A time that is a number for columns of numbers, too: of the classes of integers here."""
 
 
-class DebeziumDate(Date, Counted):
+class DebeziumDate(Date, AlsoNumber):
     pass
 
 
-class MilliTime(TimeOfDay, Counted):
+class MilliTime(TimeOfDay, AlsoNumber):
     pass
 
 
-class MicroTime(TimeOfDay, Counted):
+class MicroTime(TimeOfDay, AlsoNumber):
     nanos = 1_000
 
 
-class NanoTime(TimeOfDay, Counted):
+class NanoTime(TimeOfDay, AlsoNumber):
     nanos = 1
 
 
-class MilliTimestamp(Timestamp, Counted):
+class MilliTimestamp(Timestamp, AlsoNumber):
     pass
 
 
-class MicroTimestamp(Timestamp, Counted):
+class MicroTimestamp(Timestamp, AlsoNumber):
     nanos = 1_000
 
 
-class NanoTimestamp(Timestamp, Counted):
+class NanoTimestamp(Timestamp, AlsoNumber):
     nanos = 1
 
 
@@ -60,7 +60,7 @@ class ProtobufTimestamp(Timestamp):
     nanos = 1
 
 
-class Duration(Span, Counted):
+class Duration(TimeSpan, AlsoNumber):
     nanos = 1
 
 
@@ -68,7 +68,7 @@ class MicroDuration(Duration):
     nanos = 1_000
 
 
-class Year(int, Counted):
+class Year(int, AlsoNumber):
     pass
 
 

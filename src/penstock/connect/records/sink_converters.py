@@ -35,7 +35,7 @@ _OF_VALUES = "org.apache.kafka.connect.converters."
 
 
 @dataclass(frozen=True)
-class PlainBytes:
+class RawBytes:
     """ByteArrayConverter."""
 
     def __call__(self, data: bytes | None) -> Part:
@@ -67,7 +67,7 @@ class BooleanBytes:
 
 
 PLAIN: dict[str, Deserializer] = {
-    f"{_OF_VALUES}ByteArrayConverter": PlainBytes(),
+    f"{_OF_VALUES}ByteArrayConverter": RawBytes(),
     f"{_OF_VALUES}BooleanConverter": BooleanBytes(),
     f"{_OF_VALUES}ShortConverter": NumberBytes("int16", ">h"),
     f"{_OF_VALUES}IntegerConverter": NumberBytes("int32", ">i"),

@@ -59,7 +59,7 @@ def forget(servers: str, settings: Mapping[str, str], connector: str) -> None:
 
 
 def _failure(what: str, error: KafkaError, connector: str, servers: str) -> PenstockError:
-    kind = topics.TopicsUnavailable if error.retriable else PenstockError
+    kind = topics.TopicsUnknown if error.retriable else PenstockError
     return kind(
         f"{what}: {error}",
         where=f"group {group_of(connector)} at {servers}",

@@ -20,7 +20,7 @@ from penstock.connect.definition import Property, listed
 from penstock.connect.providers import PLUGIN_PATH
 from penstock.connect.records.json_data import require_schema
 from penstock.connect.records.record import ConnectRecord, NoValue, Part, PassingFault
-from penstock.connect.transforms.state import Plugin
+from penstock.connect.transforms.state import TransformPlugin
 from penstock.errors import PenstockError
 
 PREFIX = "python:"
@@ -101,7 +101,7 @@ def _require_value(value: Any) -> None:
         raise NoValue(f"apply returned a value with {type(value).__name__}, which no converter reads")
 
 
-def classes(config: Mapping[str, str | None], make: Callable[[PythonClass], Any]) -> dict[str, Plugin[Any]]:
+def classes(config: Mapping[str, str | None], make: Callable[[PythonClass], Any]) -> dict[str, TransformPlugin[Any]]:
     """The classes of Python that a configuration's transforms name, by their type; `make` makes their steps."""
     found = {}
     for alias in listed(config.get("transforms")):
@@ -123,7 +123,7 @@ def _paths(config: Mapping[str, str | None]) -> tuple[str, ...]:
 
 def _plugin(
     kind: str, names: tuple[str, ...], paths: tuple[str, ...], make: Callable[[PythonClass], Any]
-) -> Plugin[Any]:
+) -> TransformPlugin[Any]:
     def of(values: Mapping[str, Any]) -> PythonClass:
         given = {name: text for name, text in values.items() if text is not None}
         return PythonClass(kind.removeprefix(PREFIX), paths, given)
@@ -136,7 +136,7 @@ def _plugin(
         return None
 
     options = tuple(Property(name, "STRING", None, "An option of the class.", importance="LOW") for name in names)
-    return Plugin(kind, options, lambda values: make(of(values)), problem)
+    return TransformPlugin(kind, options, lambda values: make(of(values)), problem)
 
 
 def _loaded(name: str, paths: tuple[str, ...]) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from pyspark.sql import Column, DataFrame, functions as F
 
 from penstock.codec.connect_schema import Schema, nothing
-from penstock.codec.typed_records import RecordPart, Records, Side
+from penstock.codec.typed_records import RecordPart, Side, TypedRecords
 from penstock.connect.definition import Check, Property, from_toml
 from penstock.errors import PenstockError
 
@@ -29,7 +29,7 @@ NO_HEADERS = "array<struct<key: string, value: binary>>"
 
 @dataclass(frozen=True)
 class State:
-    """Like `Records`, with alternatives also for keys; `tombstones` says whether a kept row may have no value.
+    """Like `TypedRecords`, with alternatives also for keys; `tombstones` says whether a kept row may have no value.
 
     `applies` is the condition of the step that gets this state; None for all rows.
     """
@@ -87,16 +87,16 @@ Step = Callable[[State], State | None]
 """A transform; returns None if it drops all records."""
 
 
-def opened(records: Records) -> State:
+def opened(records: TypedRecords) -> State:
     keys = () if records.key is None else (records.key, *records.other_keys)
     return State(records.frame, records.topic, keys, records.values, records.headers, records.keep)
 
 
-def closed(state: State, records: Records) -> Records:
-    """The state as `Records`; `records` are those that the chain started with."""
+def closed(state: State, records: TypedRecords) -> TypedRecords:
+    """The state as `TypedRecords`; `records` are those that the chain started with."""
     values = state.values or tuple(RecordPart(nothing(part.schema), part.schema) for part in records.values)
     key, others = (state.keys[0], state.keys[1:]) if state.keys else (None, ())
-    return Records(state.frame, state.topic, key, values, state.headers, state.keep, others)
+    return TypedRecords(state.frame, state.topic, key, values, state.headers, state.keep, others)
 
 
 def topic_column(topic: str | Column) -> Column:
@@ -248,7 +248,7 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Plugin(Generic[Made]):
+class TransformPlugin(Generic[Made]):
     """A class that makes steps or tests; `problem` returns the error of the options together, or None."""
 
     name: str
@@ -257,8 +257,8 @@ class Plugin(Generic[Made]):
     problem: Callable[[Values], str | None] = lambda values: None
 
 
-Transformation = Plugin[Step]
-Predicate = Plugin[Test]
+Transformation = TransformPlugin[Step]
+Predicate = TransformPlugin[Test]
 
 
 def plugin(
@@ -266,12 +266,12 @@ def plugin(
     make: Callable[[Values], Made],
     checks: Mapping[str, Check] | None = None,
     problem: Callable[[Values], str | None] = lambda values: None,
-) -> Plugin[Made]:
+) -> TransformPlugin[Made]:
     """The class with the options in options.toml; `checks` are of their values, by option."""
     sections, own = _sections(), name.rpartition(".")[2].partition("$")[0]
     options = {option: about or sections["*"][option] for option, about in sections[own].items()}
     described = (from_toml(option, about, check=(checks or {}).get(option)) for option, about in options.items())
-    return Plugin(name, tuple(described), make, problem)
+    return TransformPlugin(name, tuple(described), make, problem)
 
 
 @cache

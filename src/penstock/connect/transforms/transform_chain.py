@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import penstock
 from penstock.border.public import public
-from penstock.codec.typed_records import Records, Transform
+from penstock.codec.typed_records import Transform, TypedRecords
 from penstock.connect.definition import REQUIRED, Property, aliases, full_name, listed, read_all
 from penstock.connect.transforms import (
     conversions,
@@ -22,11 +22,11 @@ from penstock.connect.transforms import (
     unwrap,
 )
 from penstock.connect.transforms.python_step import step_of
-from penstock.connect.transforms.state import Plugin, Step, closed, opened
+from penstock.connect.transforms.state import Step, TransformPlugin, closed, opened
 from penstock.errors import PenstockError
 
 Config = Mapping[str, str | None]
-Kinds = Mapping[str, Plugin[Any]]
+Kinds = Mapping[str, TransformPlugin[Any]]
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ def chain(config: Config) -> list[Transform]:
 
 
 def _together(steps: Sequence[Step]) -> Transform:
-    """All steps as one transform, because `State` between steps has more than `Records`."""
+    """All steps as one transform, because `State` between steps has more than `TypedRecords`."""
 
-    def transform(records: Records) -> Records:
+    def transform(records: TypedRecords) -> TypedRecords:
         state = opened(records).settled()
         for step in steps:
             changed = step(state)
@@ -120,9 +120,9 @@ class Chosen(NamedTuple):
     """A transform of a configuration, and the predicate that selects its records."""
 
     alias: str
-    transform: Plugin[Any]
+    transform: TransformPlugin[Any]
     values: Mapping[str, Any]
-    predicate: Plugin[Any] | None
+    predicate: TransformPlugin[Any] | None
     predicate_values: Mapping[str, Any]
     negate: bool
 
@@ -140,7 +140,7 @@ def chosen(config: Config, classes: Classes) -> Iterator[Chosen]:
             yield Chosen(alias, transform, values, None, {}, negate)
 
 
-def _with_values(config: Config, prefix: str, kinds: Kinds) -> tuple[Plugin[Any], dict[str, Any]]:
+def _with_values(config: Config, prefix: str, kinds: Kinds) -> tuple[TransformPlugin[Any], dict[str, Any]]:
     kind = kinds[full_name(config[f"{prefix}type"], kinds)]
     return kind, _values(config, prefix, kind.options)[0]
 

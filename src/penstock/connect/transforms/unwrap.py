@@ -47,8 +47,8 @@ class UnwrapSettings:
     rewrite: bool
     empty: bool
     keep_tombstones: bool
-    fields: list[Reference]
-    headers: list[Reference]
+    fields: list[FieldReference]
+    headers: list[FieldReference]
     route: str
 
 
@@ -139,7 +139,7 @@ def _before(event: RecordPart, key: dict[str, RecordPart]) -> dict[str, RecordPa
     }
 
 
-def _with_headers(state: State, events: list[RecordPart], tombstone: Column, wanted: list[Reference]) -> State:
+def _with_headers(state: State, events: list[RecordPart], tombstone: Column, wanted: list[FieldReference]) -> State:
     if not wanted:
         return state
     added = F.array().cast(NO_HEADERS)
@@ -174,7 +174,7 @@ def _routed(state: State, events: list[RecordPart], chosen: UnwrapSettings, key:
 
 
 @dataclass(frozen=True)
-class Reference:
+class FieldReference:
     """A field of an event; of the envelope itself if `struct` is empty."""
 
     struct: str
@@ -182,7 +182,7 @@ class Reference:
     name: str
 
 
-def references(prefix: str, items: list[str]) -> list[Reference]:
+def references(prefix: str, items: list[str]) -> list[FieldReference]:
     return [_reference(prefix, item) for item in items if item]
 
 
@@ -192,7 +192,7 @@ def references_problem(items: list[str]) -> str | None:
     return f"Unexpected field name: {wrong[0]}" if wrong else None
 
 
-def members(event: RecordPart, wanted: list[Reference]) -> list[tuple[str, RecordPart]]:
+def members(event: RecordPart, wanted: list[FieldReference]) -> list[tuple[str, RecordPart]]:
     """The fields that the event has, as optional ones; a field that its struct lacks may be in the envelope."""
     found = []
     for each in wanted:
@@ -204,21 +204,21 @@ def members(event: RecordPart, wanted: list[Reference]) -> list[tuple[str, Recor
     return found
 
 
-def headers(event: RecordPart, wanted: list[Reference]) -> Column:
+def headers(event: RecordPart, wanted: list[FieldReference]) -> Column:
     """The fields that the event has, as an array of headers."""
     return F.array(*(header(name, text(part)) for name, part in members(event, wanted)))
 
 
-def _reference(prefix: str, item: str) -> Reference:
+def _reference(prefix: str, item: str) -> FieldReference:
     path, _, name = item.partition(":")
     struct, dot, field = path.partition(".")
     if dot:
-        return Reference(struct, field, prefix + (name or f"{struct}_{field}"))
+        return FieldReference(struct, field, prefix + (name or f"{struct}_{field}"))
     place = "transaction" if path in _TRANSACTION else "" if path in _ENVELOPE else "source"
-    return Reference(place, path, prefix + (name or path))
+    return FieldReference(place, path, prefix + (name or path))
 
 
-def _place(event: RecordPart, wanted: Reference) -> RecordPart | None:
+def _place(event: RecordPart, wanted: FieldReference) -> RecordPart | None:
     envelope = fields(event, WHERE)
     if wanted.struct:
         if wanted.struct not in envelope:

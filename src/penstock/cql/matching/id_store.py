@@ -25,7 +25,7 @@ from penstock.database.cells import indexed
 from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
 from penstock.database.encode_cells import as_bytes, list_bytes
-from penstock.database.requests import Request, RequestLimits, Values, send_all, together
+from penstock.database.requests import CqlRequest, RequestLimits, Values, send_all, together
 from penstock.database.table_catalog import NoTable, quoted
 from penstock.database.token_ring import by_owner, partition_key
 from penstock.errors import PenstockError
@@ -150,7 +150,7 @@ class IdTables:
         found = []
         for person in persons:
             keys = [(person, _bucket_bytes(bucket)) for bucket in range(1, BUCKETS + 1)]
-            requests = [Request(((text, key),), partition_key(key)) for key in keys]
+            requests = [CqlRequest(((text, key),), partition_key(key)) for key in keys]
             found.append(PersonList())
             for page in self._send(requests):
                 for kind, value in rows_of(page, 2):
@@ -192,7 +192,7 @@ class IdTables:
         """Rows of three columns; keys share a request if their partitions share a database node."""
         access, patience = self.store.access, self.store.limits.patience
         requests = [
-            Request(((text, [list_bytes(part[i : i + TOGETHER])]),), partition(part[i]))
+            CqlRequest(((text, [list_bytes(part[i : i + TOGETHER])]),), partition(part[i]))
             for part in by_owner(access, self.store.keyspace, keys, partition, patience=patience)
             for i in range(0, len(part), TOGETHER)
         ]
@@ -203,7 +203,7 @@ class IdTables:
         writes = ((partition, [(text, values)]) for partition, text, values in rows)
         self._send(together(self.store.access, self.store.keyspace, writes, self.store.limits))
 
-    def _send(self, requests: list[Request]) -> list[Page]:
+    def _send(self, requests: list[CqlRequest]) -> list[Page]:
         self.requests += len(requests)
         store = self.store
         return send_all(store.access, store.keyspace, requests, store.limits, what="matching", where=store.keyspace)

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from penstock.errors import PenstockError
 from penstock.ingest.callers import ApiKeys
-from penstock.ingest.exchange import Refused
+from penstock.ingest.exchange import RefusedRequest
 from penstock.ingest.ingest_settings import TOPIC
 from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync, UnknownSegment
 from penstock.serve.json_bodies import json_body
@@ -61,7 +61,7 @@ def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         try:
             response: Response = await answer(request)
-        except Refused as why:
+        except RefusedRequest as why:
             return told(PenstockError(why.detail, where=request.url.path), why.status)
         except RestError as error:
             return told(error, error.status)

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.state.direct import Direct
-from penstock.state.stores import LIMIT, NotFound, States
+from penstock.state.stores import LIMIT, NoSuchState, States
 from penstock.watch.console.masking import Mask
 
 
@@ -38,17 +38,17 @@ def _listed(folders: Iterable[str]) -> list[dict[str, Any]]:
 
 
 async def rows(folders: list[str], name: str, key: str | None, limit: int, mask: list[str]) -> dict[str, Any]:
-    """The rows of a state, all or those of a key; raises NotFound if no folder has the state."""
+    """The rows of a state, all or those of a key; raises NoSuchState if no folder has the state."""
     return await asyncio.to_thread(_rows, folders, name, key, limit, Mask(mask))
 
 
 def _rows(folders: Iterable[str], name: str, key: str | None, limit: int, mask: Mask) -> dict[str, Any]:
-    missing: NotFound | None = None
+    missing: NoSuchState | None = None
     for folder in folders:
         states = _states(folder)
         try:
             answer = states.scan(name, None, min(limit, LIMIT)) if key is None else states.get(name, key, limit)
             return {**answer.told(), "rows": mask.value(answer.rows)}
-        except NotFound as error:
+        except NoSuchState as error:
             missing = error
-    raise missing or NotFound(f"there is no state {name}", next="give --checkpoints DIR or --state URL")
+    raise missing or NoSuchState(f"there is no state {name}", next="give --checkpoints DIR or --state URL")

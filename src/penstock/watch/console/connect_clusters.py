@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from penstock.errors import PenstockError
 from penstock.process.secret_settings import HIDDEN, has_secret_name, without_logins
-from penstock.watch.console.http_fetch import Address, Answer, TooLargeAnswer, fetch
+from penstock.watch.console.http_fetch import Address, HttpAnswer, TooLargeAnswer, fetch
 from penstock.watch.console.masking import Mask
 from penstock.watch.console.run_status import NAME, TRACE, list_of, map_of, number, record, text
 
@@ -162,7 +162,7 @@ async def _found(address: Address) -> dict[str, Json]:
     return {name: {"error": lacks} for name in listed}
 
 
-async def _config(address: Address, path: str) -> Answer | TooLargeAnswer:
+async def _config(address: Address, path: str) -> HttpAnswer | TooLargeAnswer:
     try:
         return await _asked(address, path)
     except TooLargeAnswer as error:
@@ -204,7 +204,7 @@ def _is_done(connector: Json, wanted: str | None) -> bool:
     return not states & {"RESTARTING", "UNASSIGNED"}
 
 
-async def _while_busy(address: Address, path: str, method: str, until: float) -> Answer:
+async def _while_busy(address: Address, path: str, method: str, until: float) -> HttpAnswer:
     """Ask, and ask again while the cluster moves its connectors."""
     while True:
         try:
@@ -223,14 +223,14 @@ async def _offsets(address: Address, path: str) -> Any:
     return found.get("offsets") if isinstance(found, dict) else None
 
 
-async def _asked(address: Address, path: str, method: str = "GET", patience: float = PATIENCE) -> Answer:
+async def _asked(address: Address, path: str, method: str = "GET", patience: float = PATIENCE) -> HttpAnswer:
     answer = await fetch(address, path, method=method, patience=patience)
     if answer.status >= 400:
         raise ConnectRefused(answer.status, _said(answer), f"{method} {address.url}{path}")
     return answer
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: HttpAnswer) -> str:
     """The message of an error answer."""
     try:
         found = record({"message": text(2000)})(answer.parsed(""))

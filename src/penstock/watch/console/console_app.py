@@ -38,7 +38,7 @@ STATIC = Path(__file__).parent / "static"
 LONGEST_PATH = 4000
 """In characters. Python makes no number of more digits than that, which a part of a path may be."""
 STATUSES = {
-    **dict.fromkeys(("NotFound", "NoTopic", "NoKafka", "NoPrometheus"), 404),
+    **dict.fromkeys(("NotFound", "NoSuchState", "NoTopic", "NoKafka", "NoPrometheus"), 404),
     **{"Refused": 403, "AlreadySending": 409, "TooLarge": 413, "PageGone": 499, UNEXPECTED: 500},
 }
 """The HTTP status of an error by the name of its class; others are 503 if they are retriable, and else 400."""

@@ -17,7 +17,7 @@ from penstock.kafka.brokers import Brokers
 from penstock.watch.console import overview
 from penstock.watch.console.connect_clusters import ConnectClusters
 from penstock.watch.console.data_worker import DataWorker
-from penstock.watch.console.event_stream import Changes, Streams
+from penstock.watch.console.event_stream import OverviewEvents, Streams
 from penstock.watch.console.http_fetch import Address
 from penstock.watch.console.kafka_clusters import KafkaClusters
 from penstock.watch.console.masking import Mask
@@ -69,7 +69,7 @@ class ConsoleData:
         self.clusters = ConnectClusters(lambda: settings.connect, self.mask)
         self.worker = DataWorker()
         self.streams = Streams()
-        self.changes = Changes(self.overview)
+        self.changes = OverviewEvents(self.overview)
         self.connectors: list[Json] = []
         """The connectors of all clusters a moment ago, while a page is open."""
         self._roots: dict[Path, None] = {settings.checkpoints.resolve(): None} if settings.checkpoints else {}

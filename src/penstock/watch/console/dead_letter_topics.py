@@ -15,11 +15,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from penstock.errors import PenstockError
 from penstock.kafka.record_view import iso_time, plain_text
 from penstock.watch.console.masking import Mask
 from penstock.watch.console.record_query import Json, Offsets, is_offset, query_of
-from penstock.watch.console.topic_messages import Viewer, fitting, opened, rows_of
+from penstock.watch.console.topic_messages import NoTopic, Viewer, fitting, opened, rows_of
 from penstock.wire.errors import ConnectionLost, KafkaError, RequestTimeout, UnknownTopicOrPartition
 from penstock.wire.topic_records import Reader
 
@@ -206,10 +205,6 @@ async def range_of(reader: Reader, topic: str, most: int) -> tuple[Offsets, Offs
     except UnknownTopicOrPartition:
         raise NoTopic(f"there is no topic {topic}", next="choose one of /api/dead-letters") from None
     return _newest(starts, ends, most), ends, starts
-
-
-class NoTopic(PenstockError):
-    """The topic does not exist."""
 
 
 @dataclass

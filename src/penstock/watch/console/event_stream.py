@@ -76,7 +76,7 @@ class Streams:
         return StreamingResponse(sent(), media_type="text/event-stream", headers=headers)
 
 
-class Changes:
+class OverviewEvents:
     """The present overview as text with an id, made anew at most once a second while somebody looks."""
 
     def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:

@@ -28,17 +28,17 @@ CHUNK = 64 << 10
 PORTS = {"http": 80, "https": 443}
 
 
-class Unreachable(PenstockError):
+class NoHttpAnswer(PenstockError):
     """The server did not answer in time, or its answer is not one."""
 
     retriable = True
 
 
-class TookTooLong(Unreachable):
+class TookTooLong(NoHttpAnswer):
     """The server has not answered in time."""
 
 
-class TooLargeAnswer(Unreachable):
+class TooLargeAnswer(NoHttpAnswer):
     """The answer has more bytes than are read: asking again does not help, asking for less may."""
 
     retriable = False
@@ -80,18 +80,18 @@ def _is_path(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """The status and the body of an answer."""
 
     status: int
     body: bytes
 
     def parsed(self, where: str) -> Any:
-        """The body as JSON; raises Unreachable if it is not JSON."""
+        """The body as JSON; raises NoHttpAnswer if it is not JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
-            raise Unreachable(
+            raise NoHttpAnswer(
                 f"the answer is not JSON (HTTP {self.status})", where=where, next="check what listens there"
             ) from None
 
@@ -104,8 +104,8 @@ async def fetch(
     body: Any = None,
     patience: float = 5.0,
     most: int = MOST,
-) -> Answer:
-    """Ask a server; `body` is sent as JSON, `patience` is in seconds. Raises Unreachable."""
+) -> HttpAnswer:
+    """Ask a server; `body` is sent as JSON, `patience` is in seconds. Raises NoHttpAnswer."""
     try:
         async with asyncio.timeout(patience):
             return await _asked(address, path, method, body, most)
@@ -118,10 +118,10 @@ async def fetch(
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
     except h11.RemoteProtocolError as error:
         why = f"the answer is not HTTP: {error}"
-    raise Unreachable(why, where=address.url, next="check the address and that the server runs")
+    raise NoHttpAnswer(why, where=address.url, next="check the address and that the server runs")
 
 
-async def _asked(address: Address, path: str, method: str, body: Any, most: int) -> Answer:
+async def _asked(address: Address, path: str, method: str, body: Any, most: int) -> HttpAnswer:
     parts = urlsplit(address.url)
     assert parts.hostname
     tls = ssl.create_default_context() if parts.scheme == "https" else None
@@ -154,7 +154,7 @@ def _headers(address: Address, host: str, method: str, has_body: bool, size: int
     return headers
 
 
-async def _answer(reader: asyncio.StreamReader, connection: h11.Connection, most: int, where: str) -> Answer:
+async def _answer(reader: asyncio.StreamReader, connection: h11.Connection, most: int, where: str) -> HttpAnswer:
     status, size, chunks = 0, 0, []
     while True:
         event = connection.next_event()
@@ -172,6 +172,6 @@ async def _answer(reader: asyncio.StreamReader, connection: h11.Connection, most
                 )
             chunks.append(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage):
-            return Answer(status, b"".join(chunks))
+            return HttpAnswer(status, b"".join(chunks))
         elif isinstance(event, h11.ConnectionClosed):
             raise h11.RemoteProtocolError("the connection ended before the answer")

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from penstock.errors import PenstockError
-from penstock.watch.console.http_fetch import Address, Unreachable, fetch
+from penstock.watch.console.http_fetch import Address, NoHttpAnswer, fetch
 
 RANGES = {"1h": 3600, "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400}
 POINTS = 240
@@ -75,11 +75,11 @@ async def _series(prometheus: Address, query: str, end: float, seconds: int, ste
     found = answer.parsed(prometheus.url)
     try:
         if found["status"] != "success":
-            raise Unreachable(f"Prometheus refuses: {str(found.get('error'))[:500]}", where=prometheus.url)
+            raise NoHttpAnswer(f"Prometheus refuses: {str(found.get('error'))[:500]}", where=prometheus.url)
         results = found["data"]["result"]
         pairs = [(float(at), float(value)) for at, value in results[0]["values"][: 4 * POINTS]] if results else []
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        raise Unreachable(
+        raise NoHttpAnswer(
             "the answer is not one of Prometheus", where=prometheus.url, next="check --prometheus"
         ) from None
     # Prometheus gives NaN where nothing was counted.

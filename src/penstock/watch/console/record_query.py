@@ -24,7 +24,7 @@ class BadQuery(PenstockError):
 
 
 @dataclass(frozen=True)
-class Query:
+class RecordQuery:
     """Which records: `start` is "latest", "earliest", an ISO time, an offset, or "partition:offset,...".
 
     `before` are offsets by partition before which the last records end. `key` is the whole key as it is shown, `text` a
@@ -51,14 +51,14 @@ class Query:
         return not wanted or any(wanted in (one or "").lower() for one in shown)
 
 
-def query_of(parameters: Mapping[str, Any], most: int = MOST) -> Query:
+def query_of(parameters: Mapping[str, Any], most: int = MOST) -> RecordQuery:
     """A query from the parameters of a request; raises BadQuery."""
     partition, limit = parameters.get("partition"), parameters.get("limit") or "50"
     if partition and not is_offset(partition):
         raise BadQuery(f"partition is not a number: {partition!r}", next="give 0 or more, or leave it out")
     if not is_offset(limit) or not 0 < int(limit) <= most:
         raise BadQuery(f"limit is not a number from 1 to {most}: {limit!r}", next="give a number of records")
-    return Query(
+    return RecordQuery(
         parameters["topic"],
         int(partition) if partition else None,
         parameters.get("from") or "latest",

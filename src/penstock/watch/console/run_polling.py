@@ -16,7 +16,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.watch import run_files
 from penstock.watch.console import run_status
-from penstock.watch.console.http_fetch import MOST, Address, Answer, TookTooLong, Unreachable, fetch
+from penstock.watch.console.http_fetch import MOST, Address, HttpAnswer, NoHttpAnswer, TookTooLong, fetch
 from penstock.watch.run_files import RunFile
 
 PERIOD, PATIENCE = 1.0, 0.8
@@ -58,7 +58,7 @@ class Run:
         try:
             answer = await fetch(self.address, "/status", patience=PATIENCE, most=MOST)
             if answer.status != 200:
-                raise Unreachable(f"/status is answered with HTTP {answer.status}", where=self.address.url)
+                raise NoHttpAnswer(f"/status is answered with HTTP {answer.status}", where=self.address.url)
             self.take(answer.body, await asyncio.to_thread(self._read, answer))
         except TookTooLong as error:
             self.failures += 1
@@ -76,11 +76,11 @@ class Run:
         """The status with the history of the batches; it takes some time. None before the first answer."""
         return run_status.taken(json.loads(self.body), history=True) if self.body else None
 
-    def _read(self, answer: Answer) -> dict[str, Any]:
-        """The status in an answer; raises Unreachable if it is not one."""
+    def _read(self, answer: HttpAnswer) -> dict[str, Any]:
+        """The status in an answer; raises NoHttpAnswer if it is not one."""
         status = run_status.taken(answer.parsed(self.address.url))
         if status is None:
-            raise Unreachable("/status has no kind, name and state", where=self.address.url)
+            raise NoHttpAnswer("/status has no kind, name and state", where=self.address.url)
         return status
 
     def end(self, now: float) -> None:

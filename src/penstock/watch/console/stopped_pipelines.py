@@ -16,7 +16,7 @@ from penstock.watch import graph
 from penstock.wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from penstock.run.positions import Shown, SourcePosition
+    from penstock.run.positions import CheckpointPosition, SourcePosition
 
 Ends = Callable[[str], Awaitable[tuple[dict[int, int], dict[int, int]]]]
 """The first offsets and the ends of a topic's partitions."""
@@ -56,7 +56,7 @@ class StoppedPipelines:
                 self.problem = f"{type(error).__name__}: {error}"
             self._read = time.monotonic()
 
-    async def _pipeline(self, name: str, root: Path, parts: list[Shown]) -> Json:
+    async def _pipeline(self, name: str, root: Path, parts: list[CheckpointPosition]) -> Json:
         queries = [await self._query(name, one) for one in parts]
         nodes, edges = _graph(queries, parts)
         errors = [{"query": one.name, "what": one.problem, "where": str(one.folder)} for one in parts if one.problem]
@@ -76,7 +76,7 @@ class StoppedPipelines:
             "graph": {"nodes": nodes, "edges": edges},
         }
 
-    async def _query(self, pipeline: str, one: Shown) -> Json:
+    async def _query(self, pipeline: str, one: CheckpointPosition) -> Json:
         full = one.name.replace("/", ".")
         sources = [await self._source(reading) for reading in one.readings]
         read = {source["node"] for source in sources}
@@ -124,7 +124,7 @@ class StoppedPipelines:
         return {"lag_records": records} | ({"lag_seconds": 0.0} if not records else {})
 
 
-def _part(root: Path, name: str) -> Shown:
+def _part(root: Path, name: str) -> CheckpointPosition:
     from penstock.run import positions
 
     try:
@@ -134,10 +134,12 @@ def _part(root: Path, name: str) -> Shown:
     except Exception as error:
         # One checkpoint with damaged files must not hide the others.
         folder, problem = str(root / name), f"its files are damaged: {type(error).__name__}: {error}"
-        return positions.Shown(name, folder, None, positions.EPOCH, None, None, None, (), None, False, None, problem)
+        return positions.CheckpointPosition(
+            name, folder, None, positions.EPOCH, None, None, None, (), None, False, None, problem
+        )
 
 
-def _shown(roots: Iterable[Path]) -> list[tuple[str, Path, list[Shown]]]:
+def _shown(roots: Iterable[Path]) -> list[tuple[str, Path, list[CheckpointPosition]]]:
     """The checkpoints that no process holds, by pipeline."""
     from penstock.run import positions
 
@@ -153,7 +155,7 @@ def _shown(roots: Iterable[Path]) -> list[tuple[str, Path, list[Shown]]]:
     return found
 
 
-def _graph(queries: Iterable[Json], parts: Iterable[Shown]) -> tuple[list[Json], list[Json]]:
+def _graph(queries: Iterable[Json], parts: Iterable[CheckpointPosition]) -> tuple[list[Json], list[Json]]:
     nodes: dict[str, Json] = {}
     edges: list[Json] = []
     for query in queries:

@@ -31,7 +31,7 @@ from penstock.watch.console.record_query import (
     BadQuery,
     Json,
     Offsets,
-    Query,
+    RecordQuery,
     is_offset,
     milliseconds,
     offsets_of,
@@ -62,7 +62,7 @@ TICK, RATE, SILENT = 0.5, 50, 10.0
 
 
 @dataclass
-class Found:
+class FoundRecords:
     """Records in the order of their times; `newer` and `older` are the offsets at which a search goes on."""
 
     records: list[Json]
@@ -85,7 +85,7 @@ class Viewer:
     def of(cls, mask: list[str], registry: str | None, longest: int = SHOWN, most: int = MOST_BYTES) -> Viewer:
         return cls(Mask(mask), Registry(registry) if registry else None, longest, most)
 
-    def matching(self, partition: int, rows: Iterable[Json], query: Query) -> list[Json]:
+    def matching(self, partition: int, rows: Iterable[Json], query: RecordQuery) -> list[Json]:
         """The records that match, cut after that. It may ask the registry, so call it in a thread."""
         return [self.cut(record) for record in self._views(partition, rows) if query.matches(record)]
 
@@ -229,7 +229,7 @@ def _or_start(at: int, end: int) -> int:
 
 
 async def _window(
-    reader: Reader, query: Query, begin: Offsets, end: Offsets, viewer: Viewer, most: int
+    reader: Reader, query: RecordQuery, begin: Offsets, end: Offsets, viewer: Viewer, most: int
 ) -> tuple[int, list[Json]]:
     """How many records of a window match, and the newest `most` of them by time."""
     begin = {p: at for p, at in begin.items() if at < end[p]}
@@ -269,7 +269,7 @@ def rows_of(
 
 
 @dataclass
-class Kept:
+class PartitionRecords:
     """The first or the newest of a partition's records: at most `most`, and at most so many characters, but one."""
 
     most: int
@@ -295,7 +295,7 @@ class Kept:
 class _Search:
     """The progress of a search: where each partition has been read to, and what matched there."""
 
-    query: Query
+    query: RecordQuery
     viewer: Viewer
     matched: dict[int, list[Json]]
     searched: int = 0
@@ -315,7 +315,7 @@ class _Search:
         """Any partition may have the first or last records, so each needs as many as are wanted."""
         return partition not in self.full and len(self.matched[partition]) < self.query.limit
 
-    async def read(self, reader: Reader, begin: Offsets, end: Offsets, *, newest: bool) -> dict[int, Kept]:
+    async def read(self, reader: Reader, begin: Offsets, end: Offsets, *, newest: bool) -> dict[int, PartitionRecords]:
         """What is kept of the matching records of a window by partition: the first ones, or the `newest`."""
 
         def skip(batch: Unreadable) -> None:
@@ -323,7 +323,7 @@ class _Search:
 
         began, before = time.monotonic(), self.searched
         most = self.viewer.most // len(self.matched)
-        found = {p: Kept(self.query.limit, most, newest) for p in begin}
+        found = {p: PartitionRecords(self.query.limit, most, newest) for p in begin}
         async with aclosing(rows_of(reader, self.query.topic, begin, end, skip)) as tables:
             async for partition, rows in tables:
                 self.searched += len(rows)
@@ -344,7 +344,7 @@ class _Search:
         self.width = max(1, min(self.width * 4, WIDEST, readable))
 
 
-async def _found(kafka: Json, query: Query, viewer: Viewer) -> Found:
+async def _found(kafka: Json, query: RecordQuery, viewer: Viewer) -> FoundRecords:
     async with opened(kafka) as reader:
         try:
             ends = await _partitions(reader, query)
@@ -363,7 +363,7 @@ class NoTopic(PenstockError):
     """The topic does not exist."""
 
 
-async def _partitions(reader: Reader, query: Query) -> Offsets:
+async def _partitions(reader: Reader, query: RecordQuery) -> Offsets:
     """The ends of the partitions that are asked for."""
     ends = await reader.latest(query.topic)
     if query.partition is None:
@@ -373,7 +373,7 @@ async def _partitions(reader: Reader, query: Query) -> Offsets:
     return {query.partition: ends[query.partition]}
 
 
-async def _starts(reader: Reader, query: Query) -> Offsets:
+async def _starts(reader: Reader, query: RecordQuery) -> Offsets:
     """The offsets at which a query begins."""
     if query.start == "earliest":
         found = await reader.earliest(query.topic)
@@ -387,7 +387,7 @@ async def _starts(reader: Reader, query: Query) -> Offsets:
     return {p: at for p, at in found.items() if query.partition in (None, p)}
 
 
-async def _before(reader: Reader, query: Query, ends: Offsets) -> Offsets:
+async def _before(reader: Reader, query: RecordQuery, ends: Offsets) -> Offsets:
     if not query.before:
         return ends
     offsets = offsets_of(query.before)
@@ -397,7 +397,7 @@ async def _before(reader: Reader, query: Query, ends: Offsets) -> Offsets:
     return {p: min(end, offsets.get(p, end)) for p, end in ends.items()}
 
 
-def _in_topic(query: Query, offsets: Offsets, ends: Offsets) -> Offsets:
+def _in_topic(query: RecordQuery, offsets: Offsets, ends: Offsets) -> Offsets:
     """The offsets, whose partitions the topic must have; raises BadQuery."""
     if missing := sorted(offsets.keys() - ends.keys()):
         raise BadQuery(f"there is no partition {missing[0]} in {query.topic}", next=f"give 0 to {len(ends) - 1}")
@@ -410,7 +410,7 @@ def _by_time(record: Json) -> tuple[str, int, int]:
     return record["timestamp"] or "", record["partition"], record["offset"]
 
 
-async def _forwards(reader: Reader, search: _Search, start: Offsets, ends: Offsets) -> Found:
+async def _forwards(reader: Reader, search: _Search, start: Offsets, ends: Offsets) -> FoundRecords:
     """The first records from `start` on."""
     at = dict(start)
     while begin := {p: at[p] for p in at if at[p] < ends[p] and search.lacks(p)}:
@@ -428,10 +428,10 @@ async def _forwards(reader: Reader, search: _Search, start: Offsets, ends: Offse
     for one in sorted(rest, key=lambda record: record["offset"], reverse=True):
         at[one["partition"]] = one["offset"]
     more = any(at[p] < ends[p] for p in at)
-    return Found(shown, more, at, search.skipped, search.searched)
+    return FoundRecords(shown, more, at, search.skipped, search.searched)
 
 
-async def _backwards(reader: Reader, search: _Search, first: Offsets, ends: Offsets) -> Found:
+async def _backwards(reader: Reader, search: _Search, first: Offsets, ends: Offsets) -> FoundRecords:
     """The last records before `ends`."""
     at = dict(ends)
     while until := {p: at[p] for p in at if at[p] > first[p] and search.lacks(p)}:
@@ -449,7 +449,7 @@ async def _backwards(reader: Reader, search: _Search, first: Offsets, ends: Offs
     for one in sorted(rest, key=lambda record: record["offset"]):
         at[one["partition"]] = one["offset"] + 1
     more = any(at[p] > first[p] for p in at)
-    return Found(shown, more, at, search.skipped, search.searched)
+    return FoundRecords(shown, more, at, search.skipped, search.searched)
 
 
 CSV = ("partition", "offset", "timestamp", "key", "value", "headers")

@@ -39,7 +39,7 @@ class CorruptRecords(ValueError):
     """The bytes are not a record batch, or not the batch that was written."""
 
 
-class TooLarge(CorruptRecords):
+class DecompressedTooLarge(CorruptRecords):
     """Records that take more memory than their reader allows."""
 
 
@@ -173,4 +173,4 @@ def _snappy_size(data: memoryview) -> int:
 
 def _check_size(size: int, max_size: int) -> None:
     if size > max_size:
-        raise TooLarge(f"the records decompress to more than {max_size} bytes")
+        raise DecompressedTooLarge(f"the records decompress to more than {max_size} bytes")

@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.native import Array, Data
 from penstock.native.jit import compiled, copy, read_only
 from penstock.wire.records.batch_header import HEADER_SIZE, Header, read_headers
-from penstock.wire.records.compression import MAX_SIZE, CorruptRecords, TooLarge, decompress
+from penstock.wire.records.compression import MAX_SIZE, CorruptRecords, DecompressedTooLarge, decompress
 
 # Compiled loops that find keys, values and headers in the records of a batch (see `encode_kernel`), and gather them.
 #
@@ -248,7 +248,9 @@ def _index(records: Array, header: Header, first: int, start: int, max_size: int
         raise CorruptRecords(f"the batch at offset {header.base_offset} is damaged at record {first + damaged}")
     most = int(index[HEADER_COUNT].max(initial=0))
     if most * _HEADER_COST > max_size:
-        raise TooLarge(f"the batch at offset {header.base_offset}: {most} headers of a record exceed {max_size} bytes")
+        raise DecompressedTooLarge(
+            f"the batch at offset {header.base_offset}: {most} headers of a record exceed {max_size} bytes"
+        )
     return index, int(end)
 
 

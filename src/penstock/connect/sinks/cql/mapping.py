@@ -34,7 +34,7 @@ class NoField(ValueError):
 
 
 @dataclass(frozen=True)
-class Source:
+class ColumnSource:
     """Where a column's value comes from: a side of the record, and the path of a field in it."""
 
     side: Side
@@ -93,9 +93,9 @@ def _object(text: str) -> Any:
         return None
 
 
-def mapping(text: str) -> dict[str, Source]:
+def mapping(text: str) -> dict[str, ColumnSource]:
     """The sources of columns by name; raises WrongMapping."""
-    found: dict[str, Source] = {}
+    found: dict[str, ColumnSource] = {}
     at = 0
     while at < len(text):
         entry = _ENTRY.match(text, at)
@@ -116,19 +116,19 @@ def plain(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> ColumnSource:
     if text == "now()":
-        return Source("now")
+        return ColumnSource("now")
     parts: list[Any] = [plain(part) for part in _STEP.findall(text)]
     # DataStax's sink has the quotes around the side, too.
     first, *path = parts[0].split(".", 1) if len(parts) == 1 else parts
     if first == "header" and path:
-        return Source("header", (".".join(path),))
+        return ColumnSource("header", (".".join(path),))
     if first in ("key", "value"):
-        return Source(first, tuple(path))
+        return ColumnSource(first, tuple(path))
     raise WrongMapping(f"{text} is none of key, value, key.<field>, value.<field>, header.<name> and now()")
 
 
-def columns(sources: Mapping[str, Source]) -> Iterator[tuple[str, Source]]:
+def columns(sources: Mapping[str, ColumnSource]) -> Iterator[tuple[str, ColumnSource]]:
     """The columns of the table, without the time to live and the write time."""
     return ((name, source) for name, source in sources.items() if name not in SPECIAL)

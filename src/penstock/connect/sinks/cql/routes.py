@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from penstock.connect.definition import Property
-from penstock.connect.sinks.cql.mapping import Source
+from penstock.connect.sinks.cql.mapping import ColumnSource
 from penstock.connect.sinks.cql.topic_codecs import TopicCodec
 from penstock.connect.sinks.destination import Tolerance
 from penstock.connect.sinks.properties import Problems
@@ -43,7 +43,7 @@ class Route:
     consistency: str
     ttl: int | None
     deletes: bool
-    mapping: Mapping[str, Source] | None = None
+    mapping: Mapping[str, ColumnSource] | None = None
     null_to_unset: bool = False
     ttl_unit: Decimal = UNITS["SECONDS"]
     time_unit: Decimal = UNITS["MICROSECONDS"]

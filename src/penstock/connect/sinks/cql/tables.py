@@ -16,7 +16,7 @@ from penstock.connect.records.semantic_types import COLUMNS, SHAPES
 from penstock.connect.sinks.cql.routes import CqlSettings, Route
 from penstock.database.cql_connection import connection
 from penstock.database.cql_types import CqlTable
-from penstock.database.requests import Request, RequestLimits, send_all
+from penstock.database.requests import CqlRequest, RequestLimits, send_all
 from penstock.database.retrying import REFUSED, retrying
 from penstock.database.table_catalog import NoTable, describe, is_scylla, quoted
 from penstock.database.token_ring import partition_key
@@ -230,7 +230,7 @@ def keep_offsets(settings: CqlSettings, limits: RequestLimits, offsets: Mapping[
     text = f'INSERT INTO {name} (topic, "partition", "offset") VALUES (?, ?, ?) USING TTL 0'
     keys = ((topic.encode(), partition.to_bytes(4, "big"), at) for (topic, partition), at in offsets.items())
     requests = [
-        Request(((text, [topic, partition, at.to_bytes(8, "big")]),), partition_key((topic, partition)))
+        CqlRequest(((text, [topic, partition, at.to_bytes(8, "big")]),), partition_key((topic, partition)))
         for topic, partition, at in keys
     ]
     send_all(settings.access, settings.keyspace, requests, limits, what="writing the positions", where=name)

@@ -31,8 +31,8 @@ from penstock.connect.records.column_numbers import (
     whole,
 )
 from penstock.connect.records.iso_times import day_number, iso_text
-from penstock.connect.records.record import Date, Span, TimeOfDay, Timestamp, type_name
-from penstock.connect.records.semantic_types import Bits, Counted, Duration, EnumSet, Geometry, TimestampText, Year
+from penstock.connect.records.record import Date, TimeOfDay, TimeSpan, Timestamp, type_name
+from penstock.connect.records.semantic_types import AlsoNumber, Bits, Duration, EnumSet, Geometry, TimestampText, Year
 from penstock.connect.sinks.destination import SHOWN, Unfit
 from penstock.database.columns import DATE_EPOCH
 from penstock.database.cql_types import FIXED_WIDTHS, CqlType
@@ -78,7 +78,7 @@ def _numeric(encode: Encoder) -> Encoder:
     """An encoder that takes counts of time and bits as numbers."""
 
     def encoded(kind: CqlType, value: Any) -> bytes:
-        if isinstance(value, int) and isinstance(value, Counted):
+        if isinstance(value, int) and isinstance(value, AlsoNumber):
             return encode(kind, int(value))
         return encode(kind, int.from_bytes(value, "little") if type(value) is Bits else value)
 
@@ -140,7 +140,7 @@ def _boolean(kind: CqlType, value: Any) -> bytes:
 
 
 def _text(kind: CqlType, value: Any) -> bytes:
-    if isinstance(value, Date | Span):
+    if isinstance(value, Date | TimeSpan):
         value = iso_text(value)
     elif type(value) in (Decimal, Year):
         value = str(value)

@@ -21,7 +21,7 @@ from cassandra.query import UNSET_VALUE
 from penstock.codec.connect_schema import Schema
 from penstock.connect.records.column_numbers import NUMBERS, exact
 from penstock.connect.records.record import ConnectRecord, Part, Timestamp, type_name
-from penstock.connect.sinks.cql.mapping import TIMESTAMP, TTL, NoField, Source, columns
+from penstock.connect.sinks.cql.mapping import TIMESTAMP, TTL, ColumnSource, NoField, columns
 from penstock.connect.sinks.cql.routes import CqlSettings, Route
 from penstock.connect.sinks.cql.tables import NewTable, SinkTables, UnlikeTable, column_type
 from penstock.connect.sinks.cql.values import cell
@@ -33,9 +33,9 @@ from penstock.database.cql_connection import connection
 from penstock.database.cql_tokens import without_quoted
 from penstock.database.cql_types import Column, CqlTable, CqlType, parse_type
 from penstock.database.requests import (
+    CqlRequest,
     ListTime,
     RefusedValue,
-    Request,
     RequestLimits,
     Sending,
     Statement,
@@ -92,7 +92,7 @@ class Fit(NamedTuple):
     counted: bool
 
 
-class Written(NamedTuple):
+class LastWrite(NamedTuple):
     """The last write of a row: when, of which millisecond, and by which record."""
 
     micros: int
@@ -100,7 +100,7 @@ class Written(NamedTuple):
     place: tuple[str, int, int]
 
 
-NEVER = Written(-(1 << 62), -(1 << 62), ("", -1, -1))
+NEVER = LastWrite(-(1 << 62), -(1 << 62), ("", -1, -1))
 """The last write of a row without one."""
 
 
@@ -115,7 +115,7 @@ class RecordWriter:
     limits: RequestLimits
     again: bool = False
     tables: SinkTables = field(init=False)
-    _rows: dict[tuple[Any, ...], Written] = field(default_factory=dict)
+    _rows: dict[tuple[Any, ...], LastWrite] = field(default_factory=dict)
     _looked: set[tuple[str, ...]] = field(default_factory=set)
     _routes: dict[str, list[Route]] = field(default_factory=dict)
     _fits: dict[tuple[Any, ...], Fit] = field(default_factory=dict)
@@ -156,18 +156,18 @@ class RecordWriter:
     def sending(self, route: Route) -> Sending:
         return Sending(self._access(route), route.keyspace, self.limits, what="writing", where=route.name)
 
-    def requests(self, route: Route, writes: Sequence[Write]) -> list[Request]:
+    def requests(self, route: Route, writes: Sequence[Write]) -> list[CqlRequest]:
         """The requests of some writes; those without a time of their own, of counters, are sent one by one."""
         access = self._access(route)
         writes = self._without_known_lists(access, route, writes) if self.again else writes
         if route.query or any("USING TIMESTAMP" not in one.statement[0] for one in writes):
-            return [Request((one.statement,), one.partition, one.once, one.micros) for one in writes]
+            return [CqlRequest((one.statement,), one.partition, one.once, one.micros) for one in writes]
         return together(access, route.keyspace, [(one.partition, [one.statement]) for one in writes], self.limits)
 
     def _without_known_lists(self, access: Access, route: Route, writes: Sequence[Write]) -> list[Write]:
         """The writes, without the lists that their rows have already."""
         known = [one for one in writes if one.select]
-        requests = [Request((one.select,), one.partition) for one in known if one.select]
+        requests = [CqlRequest((one.select,), one.partition) for one in known if one.select]
         pages = send_all(access, route.keyspace, requests, self.limits, what="reading lists", where=route.name)
         changed = {}
         for one, page in zip(known, pages, strict=True):
@@ -403,7 +403,7 @@ class RecordWriter:
             if millis >= last.millis:
                 micros = max(micros, last.micros + 1)
                 kept = micros, millis
-        self._rows[row] = Written(*kept, place)
+        self._rows[row] = LastWrite(*kept, place)
         return micros.to_bytes(8, "big", signed=True)
 
     def _was_written(self, record: ConnectRecord, row: tuple[Any, ...]) -> bool:
@@ -527,7 +527,7 @@ def is_repeatable(query: str, markers: Mapping[str, CqlType]) -> bool:
     return not _NOT_REPEATABLE.search(text) and all(kind and kind.name in ("set", "map") for kind in added)
 
 
-def _is_repeated(last: Written, place: tuple[str, int, int]) -> bool:
+def _is_repeated(last: LastWrite, place: tuple[str, int, int]) -> bool:
     """Whether the record at this place, or a later one of its partition, was the last to be written to a row."""
     return last.place[:2] == place[:2] and last.place >= place
 
@@ -569,7 +569,7 @@ def _schemas_of(record: ConnectRecord, route: Route, values: Mapping[str, Any]) 
     return dict.fromkeys(values) | dict(_fields(record.value.schema))
 
 
-def _schema_of(record: ConnectRecord, source: Source) -> Schema | None:
+def _schema_of(record: ConnectRecord, source: ColumnSource) -> Schema | None:
     if source.side not in ("key", "value"):
         return None
     schema: Schema | None = getattr(record, source.side).schema

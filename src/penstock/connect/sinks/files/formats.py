@@ -98,7 +98,7 @@ def _unscaled(value: Decimal) -> bytes:
 
 
 @dataclass
-class PlainBytes:
+class ByteLines:
     """ByteArrayFormat: the bytes of values, a line end after each."""
 
     _values: list[bytes] = field(default_factory=list)

@@ -30,7 +30,7 @@ from penstock.connect.sinks.files.folders import (
     of_kafka,
     path_problem,
 )
-from penstock.connect.sinks.files.formats import FileFormat, JsonLines, ParquetRows, PlainBytes, columns_of
+from penstock.connect.sinks.files.formats import ByteLines, FileFormat, JsonLines, ParquetRows, columns_of
 from penstock.connect.sinks.files.store import FileStore, FolderStore, S3Store
 from penstock.connect.sinks.properties import FREE as OF_SINKS, SINK_CHECKS, Problems, of_any_sink, of_connect
 
@@ -180,6 +180,6 @@ def _format(values: Mapping[str, Any]) -> tuple[Callable[[], FileFormat], str]:
     if name == "JsonFormat":
         return partial(JsonLines, values["json.decimal.format"] == "NUMERIC"), ".json"
     if name == "ByteArrayFormat":
-        return PlainBytes, values["format.bytearray.extension"]
+        return ByteLines, values["format.bytearray.extension"]
     codec = values["parquet.codec"]
     return partial(ParquetRows, codec, PerSchema(columns_of)), f"{'' if codec == 'none' else f'.{codec}'}.parquet"

@@ -25,7 +25,7 @@ Texts: TypeAlias = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
-class Shape:
+class StatementShape:
     """What the rows of a statement have in common: the table, its columns for keys and values, and what is done."""
 
     table: TargetTable
@@ -72,33 +72,33 @@ class Shape:
         return f" ON CONFLICT ({key}) DO {change}"
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """What a record does to a row: the texts of the key, and of the values unless it deletes."""
 
     record: ConnectRecord
-    shape: Shape
+    shape: StatementShape
     key: Texts
     values: Texts
 
 
 @dataclass
-class Step:
+class RowStep:
     """Rows of the same shape: first those that are deleted, then those that are written."""
 
-    deleted: dict[Texts, Change] = field(default_factory=dict)
-    written: dict[object, Change] = field(default_factory=dict)
+    deleted: dict[Texts, RowChange] = field(default_factory=dict)
+    written: dict[object, RowChange] = field(default_factory=dict)
     """By key; inserted rows each by a number, as the database is to see them all."""
     _inserted: dict[Texts, list[int]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=count)
 
-    def takes(self, change: Change) -> bool:
+    def takes(self, change: RowChange) -> bool:
         """Whether the change may be part of this step."""
         if change.shape.mode == "delete":
             return change.shape.is_exact or not self.written
         first = next(iter(self.written.values()), None)
         return first is None or first.shape is change.shape
 
-    def add(self, change: Change) -> None:
+    def add(self, change: RowChange) -> None:
         if change.shape.mode == "delete":
             for number in self._inserted.pop(change.key, ()):
                 del self.written[number]
@@ -114,13 +114,13 @@ class Step:
             self.written[change.key] = change
 
 
-def in_steps(changes: Sequence[Change], most: int) -> Iterator[list[Change]]:
+def in_steps(changes: Sequence[RowChange], most: int) -> Iterator[list[RowChange]]:
     """The changes for one statement after another, each of at most `most` rows of one shape."""
-    tables: dict[str, list[Step]] = {}
+    tables: dict[str, list[RowStep]] = {}
     for change in changes:
-        steps = tables.setdefault(change.shape.table.name, [Step()])
+        steps = tables.setdefault(change.shape.table.name, [RowStep()])
         if not steps[-1].takes(change):
-            steps.append(Step())
+            steps.append(RowStep())
         steps[-1].add(change)
     for steps in tables.values():
         for step in steps:
@@ -128,8 +128,8 @@ def in_steps(changes: Sequence[Change], most: int) -> Iterator[list[Change]]:
             yield from _parts([*step.written.values()], most)
 
 
-def _parts(changes: Sequence[Change], most: int) -> Iterator[list[Change]]:
-    part: list[Change] = []
+def _parts(changes: Sequence[RowChange], most: int) -> Iterator[list[RowChange]]:
+    part: list[RowChange] = []
     size = 0
     for change in changes:
         length = sum(len(text) for text in (*change.key, *change.values) if text)

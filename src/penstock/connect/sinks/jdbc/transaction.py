@@ -29,7 +29,7 @@ Columns: TypeAlias = pa.RecordBatch
 """The arguments of a statement: each is an array of text."""
 
 
-class Refused(Exception):
+class RefusedStatement(Exception):
     """A statement that PostgreSQL refuses because of its rows; the message is its reason."""
 
 
@@ -55,7 +55,7 @@ class Transaction:
         self.run("SET CONSTRAINTS ALL IMMEDIATE")
 
     def run(self, statement: str, columns: Columns | None = None) -> None:
-        """Execute a statement; raises Refused, or PenstockError."""
+        """Execute a statement; raises RefusedStatement, or PenstockError."""
         with self._errors(), self._connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**NO_COPY)
             cursor.execute(statement, columns)
@@ -72,7 +72,7 @@ class Transaction:
         reason = None
         try:
             self.run(statement, columns)
-        except Refused as error:
+        except RefusedStatement as error:
             reason = str(error)
             self.run("ROLLBACK TO SAVEPOINT tried")
         # Also of a refused one: savepoints that stay make all that follows slower.
@@ -107,7 +107,7 @@ class Transaction:
                 next="check that it runs at the address of connection.url, then its log",
             )
         if state.startswith(OF_ROWS):
-            return Refused(told)
+            return RefusedStatement(told)
         step = "grant the user this right" if state == "42501" else "correct the table or the configuration"
         return PenstockError(f"PostgreSQL refuses a statement: {told}", where=self._place, next=step)
 

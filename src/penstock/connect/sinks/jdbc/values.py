@@ -31,8 +31,8 @@ from penstock.connect.records.column_numbers import (
     whole,
 )
 from penstock.connect.records.iso_times import iso_text, year_and_day
-from penstock.connect.records.record import Date, Span, TimeOfDay, Timestamp, type_name
-from penstock.connect.records.semantic_types import Bits, Counted, Duration, EnumSet, TimestampText
+from penstock.connect.records.record import Date, TimeOfDay, TimeSpan, Timestamp, type_name
+from penstock.connect.records.semantic_types import AlsoNumber, Bits, Duration, EnumSet, TimestampText
 from penstock.connect.sinks.destination import SHOWN, Unfit
 from penstock.postgres.postgres_columns import TargetColumn, scale_of
 
@@ -81,7 +81,7 @@ def _unfit(column: TargetColumn, value: Any, why: str = "") -> Unfit:
 
 def _number(value: Any) -> Any:
     """The value, with counts of time and bits as the numbers that they are."""
-    if isinstance(value, int) and isinstance(value, Counted):
+    if isinstance(value, int) and isinstance(value, AlsoNumber):
         return int(value)
     return int.from_bytes(value, "little") if type(value) is Bits else value
 
@@ -297,7 +297,7 @@ def _short_name(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 
 
 def _text(column: TargetColumn, value: Any, zone: tzinfo) -> str:
-    if isinstance(value, Date | Span):
+    if isinstance(value, Date | TimeSpan):
         return iso_text(value)
     if type(value) is Decimal and abs(value.adjusted()) < MOST_DIGITS:
         return f"{value:f}"
@@ -315,7 +315,7 @@ def _json(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 
 def _part(column: TargetColumn, value: Any) -> str:
     """The JSON of what JSON does not have."""
-    if isinstance(value, Date | Span):
+    if isinstance(value, Date | TimeSpan):
         return exact_json.dumps(iso_text(value))
     if isinstance(value, bytes):
         return exact_json.dumps(base64.b64encode(value).decode())

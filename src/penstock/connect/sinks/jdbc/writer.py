@@ -18,9 +18,9 @@ from penstock.connect.records.record import ConnectRecord, NoValue, Part, type_n
 from penstock.connect.records.semantic_types import MOST_KNOWN, TIME, MicroTimestamp, NanoTimestamp, SemanticTypes
 from penstock.connect.sinks.destination import Bad, BadRecord, Unfit
 from penstock.connect.sinks.jdbc.properties import JdbcSettings
-from penstock.connect.sinks.jdbc.row_changes import Change, Shape, in_steps
+from penstock.connect.sinks.jdbc.row_changes import RowChange, StatementShape, in_steps
 from penstock.connect.sinks.jdbc.tables import TargetTable, TargetTables, column_name
-from penstock.connect.sinks.jdbc.transaction import Columns, Refused, Transaction, arrays, opened
+from penstock.connect.sinks.jdbc.transaction import Columns, RefusedStatement, Transaction, arrays, opened
 from penstock.connect.sinks.jdbc.values import text_of
 from penstock.postgres.postgres_columns import TargetColumn
 from penstock.process.signals import pause
@@ -41,7 +41,7 @@ class RowWriter:
     _transaction: Transaction | None = None
     _done: list[tuple[str, Columns | None]] = field(default_factory=list)
     """The statements of the transaction."""
-    _shapes: dict[tuple[Any, ...], Shape] = field(default_factory=dict)
+    _shapes: dict[tuple[Any, ...], StatementShape] = field(default_factory=dict)
     _fields: dict[int, tuple[Schema, Mapping[str, Schema]]] = field(default_factory=dict)
     _meaning: SemanticTypes = field(default_factory=SemanticTypes)
 
@@ -83,7 +83,7 @@ class RowWriter:
         for statement, columns in self._done:
             try:
                 self._transaction.run(statement, columns)
-            except Refused as error:
+            except RefusedStatement as error:
                 raise Unavailable(
                     f"PostgreSQL refuses what it took before, as the table has changed meanwhile: {error}",
                     where=self.settings.place,
@@ -118,7 +118,7 @@ class RowWriter:
                 break
         return bad
 
-    def _send(self, transaction: Transaction, part: Sequence[Change], until_bad: bool) -> list[Bad]:
+    def _send(self, transaction: Transaction, part: Sequence[RowChange], until_bad: bool) -> list[Bad]:
         """Execute the statement of some changes; returns the records that are refused."""
         statement = part[0].shape.statement
         columns = arrays(list(zip(*((*change.key, *change.values) for change in part), strict=True)))
@@ -134,7 +134,7 @@ class RowWriter:
             return bad
         return bad + self._send(transaction, part[half:], until_bad)
 
-    def _change(self, transaction: Transaction, record: ConnectRecord) -> Change | None:
+    def _change(self, transaction: Transaction, record: ConnectRecord) -> RowChange | None:
         deletes = record.value.value is None
         if deletes and not self.settings.deletes:
             raise BadRecord(
@@ -151,7 +151,7 @@ class RowWriter:
         if None in texts and shape.mode != "insert":
             missing = next(name for name, text in zip(key, texts, strict=True) if text is None)
             raise BadRecord(f"it has no value for {missing} of its key")
-        return Change(record, shape, texts, self._texts(shape.values, others))
+        return RowChange(record, shape, texts, self._texts(shape.values, others))
 
     def _texts(self, columns: Sequence[TargetColumn], parts: Fields) -> tuple[str | None, ...]:
         found = []
@@ -241,7 +241,9 @@ class RowWriter:
 
     # Tables.
 
-    def _shape(self, transaction: Transaction, record: ConnectRecord, key: Fields, values: Fields) -> Shape | None:
+    def _shape(
+        self, transaction: Transaction, record: ConnectRecord, key: Fields, values: Fields
+    ) -> StatementShape | None:
         deletes = record.value.value is None
         known = (record.topic, deletes, *key, None, *values)
         if known not in self._shapes:
@@ -267,7 +269,7 @@ class RowWriter:
             self._done.append((statement, None))
         return table
 
-    def _made(self, table: TargetTable, key: Fields, values: Fields, mode: str) -> Shape:
+    def _made(self, table: TargetTable, key: Fields, values: Fields, mode: str) -> StatementShape:
         names = (*key, *values)
         columns = {name: column for name in names if (column := table.column(name, names))}
         if len({column.name for column in columns.values()}) < len(names):
@@ -289,7 +291,7 @@ class RowWriter:
             )
         # A record that was written before is there already, under its own key.
         skips = mode == "insert" and self.settings.key == "kafka" and unique
-        return Shape(table, keys, tuple(columns[name] for name in values), mode, skips)
+        return StatementShape(table, keys, tuple(columns[name] for name in values), mode, skips)
 
 
 def _coordinates(record: ConnectRecord) -> tuple[Part, Part, Part]:
