@@ -24,7 +24,7 @@ from penstock.connect.java.text import line_of
 from penstock.connect.providers import Provided
 from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import MicroTimestamp
-from penstock.connect.sinks.files.file_stream import CLASS, CLASS_NAMES, FileDestination
+from penstock.connect.sinks.files.file_stream import CLASS, CLASS_NAMES, FileDestination, FileStreamSettings, settings
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.spark_runtime.failures import Unavailable
@@ -83,7 +83,7 @@ def records(*values: str) -> list[ConnectRecord]:
 
 
 def append(file: Path, *values: str) -> None:
-    with FileDestination(file, "fail").writer(timedelta(0), again=False) as writer:
+    with FileDestination(FileStreamSettings(file, "fail")).writer(timedelta(0), again=False) as writer:
         assert writer.write(records(*values)) == []
         writer.write(records())
 
@@ -115,7 +115,7 @@ def test_a_task_whose_records_do_not_fit_writes_none(tmp_path: Path) -> None:
     file = tmp_path / "out"
     with (
         pytest.raises(ValueError, match="another"),
-        FileDestination(file, "fail").writer(timedelta(0), again=False) as writer,
+        FileDestination(FileStreamSettings(file, "fail")).writer(timedelta(0), again=False) as writer,
     ):
         writer.write(records("a"))
         raise ValueError("another")
@@ -146,7 +146,7 @@ def test_configurations(tmp_path: Path) -> None:
         assert set(errors) == {"file"} and why in errors["file"][0]
     assert "file" in checked({}).errors
     values = checked({"file": "out", "errors.tolerance": "all"}).values
-    assert FileDestination.of(values) == FileDestination(Path.cwd() / "out", "log")
+    assert settings(values, {}) == FileStreamSettings(Path.cwd() / "out", "log")
 
 
 def test_a_connector_appends_the_records_of_a_topic(connect: KafkaConnect, services: Services, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def made(more: Mapping[str, str]) -> FilesSettings:
     found = checked(more)
     assert not found.messages, found.messages
     assert not found.unknown
-    return settings(found.values)
+    return settings(found.values, {})
 
 
 def record(offset: int, value: Any, partition: int = 0, at: int | None = NOON, **more: Any) -> ConnectRecord:
@@ -495,7 +495,7 @@ def test_wrong_configurations_name_their_property(more: dict[str, str], name: st
 
 def test_the_secret_of_a_key_is_not_shown() -> None:
     found = checked(S3 | {"aws.secret.access.key": "hush"})
-    assert "hush" not in json.dumps(found.shown) + repr(settings(found.values))
+    assert "hush" not in json.dumps(found.shown) + repr(settings(found.values, {}))
     for name in CLASS_NAMES:
         assert not checked({"connector.class": name}).messages
     destination = FilesDestination(made({}))

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from penstock.connect import database, properties, source_checks, topics
 from penstock.connect.definition import Property
 from penstock.connect.record_transforms import sink_transforms
 from penstock.connect.records import sink_converters
-from penstock.connect.sinks.cql import checks as sink_checks, datastax_properties, properties as sink_properties
+from penstock.connect.sinks.cql import checks as cql_checks, datastax_properties, properties as scylla_properties
 from penstock.connect.sinks.cql.destination import CqlDestination
-from penstock.connect.sinks.cql.routes import CqlSettings, PropertyNames
 from penstock.connect.sinks.destination import Destination
-from penstock.connect.sinks.files import destination as topic_files, file_stream, properties as files_properties
-from penstock.connect.sinks.files.destination import FilesDestination
-from penstock.connect.sinks.files.file_stream import FileDestination
+from penstock.connect.sinks.files import destination as files_destination, file_stream, properties as files_properties
 from penstock.connect.sinks.jdbc import destination as jdbc_destination, properties as jdbc_properties
-from penstock.connect.sinks.jdbc.destination import JdbcDestination
 from penstock.connect.sinks.replication import properties as replication_properties
 from penstock.connect.transforms import transform_chain
 from penstock.errors import PenstockError
 
 Config = Mapping[str, str]
 Values = Mapping[str, Any]
-Problems = Iterable[tuple[str, str]]
+Problems = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -57,33 +53,47 @@ def _of_source(config: Config) -> list[Property]:
     return [*transform_chain.definitions(config), *topics.definitions(config)]
 
 
-def _of_tables(config: Config) -> list[Property]:
-    return [*_of_sinks(config), *sink_properties.definitions(config)]
+class SinkProperties(Protocol):
+    """What the properties of a sink of records say, as a module."""
+
+    @property
+    def CLASS(self) -> str: ...
+    @property
+    def CLASS_NAMES(self) -> tuple[str, ...]: ...
+    @property
+    def FREE(self) -> tuple[str, ...]: ...
+    @property
+    def CONNECTION(self) -> str:
+        """The property at which errors of the connection are reported."""
+
+    def properties(self) -> tuple[Property, ...]: ...
+    def definitions(self, config: Config) -> list[Property]: ...
+    def together(self, values: Values, config: Config) -> Problems: ...
+    def settings(self, values: Values, config: Config) -> Any: ...
 
 
-def _of_mapped_tables(config: Config) -> list[Property]:
-    return [*_of_sinks(config), *datastax_properties.definitions(config)]
+def _sink(
+    own: SinkProperties, problems: Callable[[Any], Problems], destination: Callable[[Any], Destination]
+) -> ConnectorPlugin:
+    """The plugin of a sink of records; `problems` and `destination` take its settings."""
 
-
-def _of_driver(config: Config) -> list[Property]:
-    return [*_of_sinks(config), *jdbc_properties.definitions(config)]
-
-
-Settings = Callable[[Values, Config], CqlSettings]
-
-
-def _cql(settings: Settings) -> Callable[[Values, Config], Destination]:
-    return lambda values, config: CqlDestination(settings(values, config))
-
-
-def _of_sink(settings: Settings, names: PropertyNames) -> Callable[..., Problems]:
-    def problems(values: Values, config: Config) -> Iterator[tuple[str, str]]:
+    def reported(values: Values, config: Config) -> Problems:
         try:
-            yield from sink_checks.problems(settings(values, config))
+            yield from problems(own.settings(values, config))
         except PenstockError as error:
-            yield names.tls, str(error)
+            yield own.CONNECTION, str(error)
 
-    return problems
+    return ConnectorPlugin(
+        own.CLASS,
+        own.CLASS_NAMES,
+        "sink",
+        own.FREE,
+        own.properties,
+        lambda config: [*_of_sinks(config), *own.definitions(config)],
+        own.together,
+        reported,
+        lambda values, config: destination(own.settings(values, config)),
+    )
 
 
 SOURCE = ConnectorPlugin(
@@ -96,61 +106,11 @@ SOURCE = ConnectorPlugin(
     source_checks.together,
     lambda values, config: database.problems(values),
 )
-SINK = ConnectorPlugin(
-    sink_properties.CLASS,
-    sink_properties.CLASS_NAMES,
-    "sink",
-    sink_properties.FREE,
-    sink_properties.properties,
-    _of_tables,
-    sink_properties.together,
-    _of_sink(sink_properties.settings, sink_properties.NAMES),
-    _cql(sink_properties.settings),
-)
-DATASTAX_SINK = ConnectorPlugin(
-    datastax_properties.CLASS,
-    datastax_properties.CLASS_NAMES,
-    "sink",
-    datastax_properties.FREE,
-    datastax_properties.properties,
-    _of_mapped_tables,
-    datastax_properties.together,
-    _of_sink(datastax_properties.settings, datastax_properties.NAMES),
-    _cql(datastax_properties.settings),
-)
-JDBC_SINK = ConnectorPlugin(
-    jdbc_properties.CLASS,
-    jdbc_properties.CLASS_NAMES,
-    "sink",
-    jdbc_properties.FREE,
-    jdbc_properties.properties,
-    _of_driver,
-    jdbc_properties.together,
-    lambda values, config: jdbc_destination.problems(jdbc_properties.settings(values, config)),
-    lambda values, config: JdbcDestination(jdbc_properties.settings(values, config)),
-)
-FILE_STREAM_SINK = ConnectorPlugin(
-    file_stream.CLASS,
-    file_stream.CLASS_NAMES,
-    "sink",
-    file_stream.FREE,
-    file_stream.properties,
-    _of_sinks,
-    file_stream.together,
-    lambda values, config: file_stream.problems(values),
-    lambda values, config: FileDestination.of(values),
-)
-FILES_SINK = ConnectorPlugin(
-    files_properties.CLASS,
-    files_properties.CLASS_NAMES,
-    "sink",
-    files_properties.FREE,
-    files_properties.properties,
-    _of_sinks,
-    files_properties.together,
-    lambda values, config: topic_files.problems(files_properties.settings(values)),
-    lambda values, config: FilesDestination(files_properties.settings(values)),
-)
+SINK = _sink(scylla_properties, cql_checks.problems, CqlDestination)
+DATASTAX_SINK = _sink(datastax_properties, cql_checks.problems, CqlDestination)
+JDBC_SINK = _sink(jdbc_properties, jdbc_destination.problems, jdbc_destination.JdbcDestination)
+FILES_SINK = _sink(files_properties, files_destination.problems, files_destination.FilesDestination)
+FILE_STREAM_SINK = _sink(file_stream, file_stream.problems, file_stream.FileDestination)
 REPLICATION_SINK = ConnectorPlugin(
     replication_properties.CLASS,
     replication_properties.CLASS_NAMES,

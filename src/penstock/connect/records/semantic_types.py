@@ -1,6 +1,6 @@
 """Debezium's semantic types: what a schema's name says of a value, such as that a number counts microseconds.
 
-Converters read the raw values; `SemanticTypes` gives them the classes here, which `column_values` converts to cells. A
+Converters read the raw values; `SemanticTypes` gives them the classes here, which the sinks convert. A
 number that counts time is still a number for columns of numbers. The names are of "Data type mappings" in Debezium's
 documentation of each connector.
 """

@@ -79,6 +79,8 @@ _MILLIS = {
 """Units of durations in the driver's files, in milliseconds."""
 MOST_AT_ONCE = 1000
 NAMES = PropertyNames(hosts="contactPoints", user="auth.username", tls="ssl.provider", ttl="ttl")
+CONNECTION = NAMES.tls
+"""The property at which errors of the connection are reported."""
 
 
 def _millis(text: str) -> float | None:

@@ -85,6 +85,8 @@ NAMES = PropertyNames(
     create_keyspace="scylladb.keyspace.create.enabled",
     manage="scylladb.table.manage.enabled",
 )
+CONNECTION = NAMES.tls
+"""The property at which errors of the connection are reported."""
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> CqlSettings:

@@ -1,6 +1,6 @@
 """Text and numbers of a topic's records as the values of columns, by `topic.<topic>.codec.*` of DataStax's sink.
 
-`column_values` reads the notations of CQL and ISO 8601; what is said here is read before it: dates and times by a
+`values` reads the notations of CQL and ISO 8601; what is said here is read before it: dates and times by a
 pattern in a time zone, numbers as times in a unit, numbers with the separators of a locale, words for booleans.
 """
 
@@ -40,7 +40,7 @@ _TEXTS = ("text", "varchar", "ascii")
 
 
 def is_english(locale: str) -> bool:
-    """Whether names of months are written as `date_patterns` reads them."""
+    """Whether names of months are written as `date_time_formatter` reads them."""
     return locale in ("en_US", "en")
 
 
@@ -62,7 +62,7 @@ class TopicCodec:
     unit: int
 
     def value(self, kind: CqlType, value: Any, *, typed: bool) -> Any:
-        """The value for `column_values.cell`; raises Unfit.
+        """The value for `values.cell`; raises Unfit.
 
         `typed` says that it has a schema: then a number is never text in a pattern's digits.
         """

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock.connect.definition import Property
+from penstock.connect.definition import Property, of_property, settings_of
 from penstock.connect.java.text import line_of
 from penstock.connect.properties import FILE_STREAM_CLASS
 from penstock.connect.records.record import ConnectRecord
@@ -27,6 +27,8 @@ from penstock.connect.sinks.properties import FREE as OF_SINKS, Problems, of_any
 CLASS = FILE_STREAM_CLASS
 CLASS_NAMES = (CLASS, "FileStreamSinkConnector", "FileStreamSink")
 FREE = OF_SINKS
+CONNECTION = "file"
+"""The property at which errors of the file are reported."""
 FILE = Property(
     "file", "STRING", "", "The file that lines are appended to, on the worker's machine.", importance="HIGH"
 )
@@ -38,6 +40,11 @@ def properties() -> tuple[Property, ...]:
     return (*of_connect(CLASS_NAMES), FILE)
 
 
+def definitions(config: Mapping[str, str]) -> list[Property]:
+    """None: a configuration makes no names of properties."""
+    return []
+
+
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     """Errors between properties that are each valid."""
     yield from of_any_sink(values, config)
@@ -45,14 +52,27 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
         yield "file", "it is missing, and a worker's standard output is no place for records: give a file"
 
 
-def problems(values: Mapping[str, Any]) -> Problems:
+@dataclass(frozen=True)
+class FileStreamSettings:
+    """What a valid configuration says."""
+
+    file: Path = field(metadata=of_property("file", lambda name: Path(name).absolute()))
+    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", tolerance_of))
+
+
+def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> FileStreamSettings:
+    """What these valid values say."""
+    return settings_of(FileStreamSettings, values)
+
+
+def problems(settings: FileStreamSettings) -> Problems:
     """What this machine has against the file."""
-    file = Path(values["file"])
+    file = settings.file
     if file.is_dir():
         yield "file", "it is a folder: give a file"
-    elif not file.absolute().parent.is_dir():
-        yield "file", f"there is no folder {file.absolute().parent} on the worker's machine: create it"
-    elif not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+    elif not file.parent.is_dir():
+        yield "file", f"there is no folder {file.parent} on the worker's machine: create it"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
         yield "file", "the worker's user may not write it"
 
 
@@ -60,21 +80,19 @@ def problems(values: Mapping[str, Any]) -> Problems:
 class FileDestination:
     """The file of a connector."""
 
-    file: Path
-    tolerance: Tolerance
+    settings: FileStreamSettings
     chunks: ClassVar[None] = None
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> FileDestination:
-        """The destination of a valid configuration."""
-        return cls(Path(values["file"]).absolute(), tolerance_of(values["errors.tolerance"]))
+    @property
+    def tolerance(self) -> Tolerance:
+        return self.settings.tolerance
 
     @property
     def address(self) -> str:
         return ""
 
     def identity(self, topic: str, *, any_topic: bool) -> tuple[str, str]:
-        return "files", str(self.file)
+        return "files", str(self.settings.file)
 
     def prepare(self, patience: timedelta) -> None:
         """Nothing: the file is created with its first line."""
@@ -84,7 +102,7 @@ class FileDestination:
 
     @contextmanager
     def writer(self, patience: timedelta, *, again: bool) -> Iterator[LineWriter]:
-        writer = LineWriter(self.file)
+        writer = LineWriter(self.settings.file)
         yield writer
         writer.append()
 

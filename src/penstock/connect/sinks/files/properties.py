@@ -46,6 +46,8 @@ PARTITIONERS = (
     "HourlyPartitioner",
 )
 EXTRACTORS = ("Record", "RecordField")
+CONNECTION = "store.url"
+"""The property at which errors of the connection are reported."""
 
 
 def _last(name: str) -> str:
@@ -103,6 +105,11 @@ def properties() -> tuple[Property, ...]:
     return (*of_connect(CLASS_NAMES), *own)
 
 
+def definitions(config: Mapping[str, str]) -> list[Property]:
+    """None: a configuration makes no names of properties."""
+    return []
+
+
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     """Errors between properties that are each valid."""
     yield from of_any_sink(values, config)
@@ -136,7 +143,7 @@ class FilesSettings:
     tolerance: Tolerance = field(metadata=of_property("errors.tolerance", tolerance_of))
 
 
-def settings(values: Mapping[str, Any]) -> FilesSettings:
+def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> FilesSettings:
     """What these valid values say."""
     moment = OfField(values["timestamp.field"]) if values["timestamp.extractor"] == "RecordField" else of_kafka
     waits = [values[name] for name in ("rotate.interval.ms", "rotate.schedule.interval.ms") if values[name] > 0]

@@ -21,8 +21,10 @@ from penstock.extras import install
 CLASS = JDBC_CLASS
 CLASS_NAMES = (CLASS, "JdbcSinkConnector", "JdbcSink", "io.aiven.connect.jdbc.JdbcSinkConnector")
 FREE = OF_SINKS
-CONNECTION = "connection."
+PARAMETERS = "connection."
 """Before the names of the driver's own parameters."""
+CONNECTION = "connection.url"
+"""The property at which errors of the connection are reported."""
 COORDINATES = ("__connect_topic", "__connect_partition", "__connect_offset")
 """The columns of pk.mode=kafka, unless pk.fields has others."""
 KINDS = {"TABLE": "r", "PARTITIONED TABLE": "p", "VIEW": "v"}
@@ -73,7 +75,7 @@ def properties() -> tuple[Property, ...]:
 def _parameters(config: Mapping[str, str | None]) -> list[str]:
     """The names of the driver's parameters in a configuration."""
     own = {each.name for each in _own()}
-    return [name for name in config if name.startswith(CONNECTION) and name not in own]
+    return [name for name in config if name.startswith(PARAMETERS) and name not in own]
 
 
 def definitions(config: Mapping[str, str | None]) -> list[Property]:
@@ -84,7 +86,7 @@ def definitions(config: Mapping[str, str | None]) -> list[Property]:
             "PASSWORD" if "password" in name.lower() else "STRING",
             None,
             "A parameter of PostgreSQL's JDBC driver.",
-            _parameter_check(name.removeprefix(CONNECTION)),
+            _parameter_check(name.removeprefix(PARAMETERS)),
             importance="LOW",
             group="Connection",
         )
@@ -168,7 +170,7 @@ def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> JdbcSettin
     """What these valid values say."""
     url = parsed(values["connection.url"])
     login = {"user": values["connection.user"], "password": values["connection.password"]}
-    more = {name.removeprefix(CONNECTION): values[name] for name in _parameters(config)}
+    more = {name.removeprefix(PARAMETERS): values[name] for name in _parameters(config)}
     given = {name: text for name, text in {**more, **login}.items() if text is not None}
     key_fields = tuple(values["pk.fields"]) or (COORDINATES if values["pk.mode"] == "kafka" else ())
     folds = values["quote.sql.identifiers"] == "never" or not values["sql.quote.identifiers"]

@@ -1,6 +1,6 @@
 """Converts the values of Connect's records to text, as PostgreSQL reads it for a column's type.
 
-A value is taken if the column can hold it without loss, as in `column_values` for CQL. PostgreSQL's own check follows
+A value is taken if the column can hold it without loss, as in `sinks.cql.values`. PostgreSQL's own check follows
 when it reads the text: a number that is too large, or text that is not of the type, is refused there. What it would
 take with a silent loss, such as a number with more decimal places than the column, is refused or converted here.
 """
