@@ -16,7 +16,7 @@ from secure_kafka import certificate
 from tls_proxy import tls_proxy
 from waiting import PATIENCE
 
-from penstock.connect.keystores import as_pem
+from penstock.connect.worker.keystores import as_pem
 from penstock.database.access import NoTls
 from penstock.errors import PenstockError
 

@@ -13,12 +13,12 @@ from keyspaces import new_keyspace
 from pyspark.sql import SparkSession
 from worker_group import DEFAULTS
 
-from penstock.connect.api import application
-from penstock.connect.connector_store import ConnectorStore
-from penstock.connect.properties import CLASS
-from penstock.connect.providers import Provided, Provider
-from penstock.connect.worker import ConnectWorker
-from penstock.connect.world import World
+from penstock.connect.source.properties import CLASS
+from penstock.connect.worker.api import application
+from penstock.connect.worker.connector_store import ConnectorStore
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.providers import Provided, Provider
+from penstock.connect.worker.standalone import StandaloneHerder
 from penstock.local.services import Services
 from penstock.serve.rest_server import RestServer, address_of, bind
 
@@ -26,13 +26,13 @@ from penstock.serve.rest_server import RestServer, address_of, bind
 @pytest.fixture(scope="module")
 def worker(
     spark: SparkSession, services: Services, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ConnectWorker]:
+) -> Iterator[StandaloneHerder]:
     """A worker with its own topic, stopped at the end."""
     bound = bind("127.0.0.1", 0)
     provided = Provided({"env": Provider("env"), "file": Provider("file")}, DEFAULTS)
-    world = World(spark, services.kafka, tmp_path_factory.mktemp("positions"), provided)
-    made = ConnectWorker(
-        world, ConnectorStore(services.kafka, f"configs-{uuid.uuid4().hex[:8]}", {}), address_of(bound)
+    context = WorkerContext(spark, services.kafka, tmp_path_factory.mktemp("positions"), provided)
+    made = StandaloneHerder(
+        context, ConnectorStore(services.kafka, f"configs-{uuid.uuid4().hex[:8]}", {}), address_of(bound)
     )
     made.start()
     server = RestServer(application(made), bound)
@@ -42,7 +42,7 @@ def worker(
 
 
 @pytest.fixture(scope="module")
-def url(worker: ConnectWorker) -> str:
+def url(worker: StandaloneHerder) -> str:
     return f"http://{worker.address}"
 
 

@@ -19,9 +19,9 @@ from penstock.connect.java.bounded_regex import LONGEST_TEXT, MOST_OVERRUNS, Ove
 from penstock.connect.record_transforms.record_routing import regex_router, topic_name_matches
 from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue
-from penstock.connect.signal_format import BadSignal, signal_of
+from penstock.connect.source.signal_format import BadSignal, signal_of
 from penstock.connect.transforms.topic_routing import fitting
-from penstock.connect.worker_settings import _provider
+from penstock.connect.worker.settings import _provider
 from penstock.errors import PenstockError
 from penstock.spark_runtime.java_regex_syntax import LONGEST_PATTERN
 
@@ -147,7 +147,7 @@ FROM_OUTSIDE = {
     "connect/java/date_time_formatter.py": "built of parts of its own, of which at most ten may be missing",
     "connect/sinks/cql/topic_codecs.py": "built around the separators of a locale",
     "connect/sinks/cql/datastax_properties.py": "an argument, from the lines above it",
-    "connect/secrets.py": "secrets, escaped",
+    "connect/worker/secrets.py": "secrets, escaped",
     "connect/transforms/conversions.py": "one of two expressions in the line above, without a repeated group",
     "codec/problem.py": "the constants PATTERNS",
     "cli/cql.py": "a name, escaped",

@@ -19,10 +19,10 @@ from kafka_topics import create_topics, new_topic
 from waiting import PATIENCE, until
 from worker_group import DEFAULTS, member_of, new_group
 
-from penstock.connect.connector_store import STOPPED
-from penstock.connect.group import group_worker
+from penstock.connect.group import group_herder as group_worker
 from penstock.connect.group.compacted_topic import CompactedTopic, Lags, NotInTime, ReadBeyondEnd
-from penstock.connect.providers import Provided
+from penstock.connect.worker.connector_store import STOPPED
+from penstock.connect.worker.providers import Provided
 from penstock.local.services import Services
 from penstock.wire.protocol import frames
 

@@ -21,7 +21,7 @@ from worker_group import DEFAULTS, member_of, new_group
 
 from penstock.cdc.generations import vnode_of
 from penstock.connect.group.connect_offsets import StoppedAt, Vnode, VnodeOffsets, sent_before, stop_of
-from penstock.connect.providers import Provided
+from penstock.connect.worker.providers import Provided
 from penstock.local.services import Services
 
 PARTITIONS = 4  # the broker's default

@@ -16,8 +16,8 @@ from kafka_topics import messages
 from waiting import PATIENCE, until
 from worker_process import group_properties, worker
 
-from penstock.connect.connector_files import LARGEST, read
-from penstock.connect.providers import Provided
+from penstock.connect.worker.connector_files import LARGEST, read
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 

@@ -14,12 +14,12 @@ from lineage_receiver import Receiver, names, receiving, require_valid
 from pyspark.sql import SparkSession
 from waiting import patience, until
 
-from penstock.connect import running_task
-from penstock.connect.connector import Connector
-from penstock.connect.connector_store import PAUSED, STARTED, StoredConnector
-from penstock.connect.running_task import RUNNING, RunningTask
-from penstock.connect.task import Setup, Task
-from penstock.connect.world import World
+from penstock.connect.source.task import Setup, Task
+from penstock.connect.worker import running_task
+from penstock.connect.worker.connector import Connector
+from penstock.connect.worker.connector_store import PAUSED, STARTED, StoredConnector
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.running_task import RUNNING, RunningTask
 from penstock.local.services import Services
 from penstock.watch.lineage import sending
 from penstock.watch.meters import Meters
@@ -49,7 +49,7 @@ def test_each_table_of_a_connector_is_a_job_with_its_topic(
     }
     with sending(at.url) as observer:
         connector = Connector(
-            "c", StoredConnector(config, STARTED), World(spark, services.kafka, tmp_path, observer=observer)
+            "c", StoredConnector(config, STARTED), WorkerContext(spark, services.kafka, tmp_path, observer=observer)
         )
         connector.start()
         try:

@@ -11,13 +11,15 @@ import pytest
 from connect_memory import RIGHT, Memory, memory_worker
 from waiting import PATIENCE, until
 
-from penstock.connect import connector as connectors, connector_tasks, database, topics
-from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, StoredConnector
-from penstock.connect.running_task import ENDED, FAILED, RUNNING, UNASSIGNED, key_of
+from penstock.connect import topics
 from penstock.connect.sinks.cql import checks as sink_checks
-from penstock.connect.task import Task
-from penstock.connect.worker import ConnectWorker
-from penstock.connect.worker_status import TaskMetrics, status_of, unready
+from penstock.connect.source import database
+from penstock.connect.source.task import Task
+from penstock.connect.worker import connector as connectors, connector_tasks
+from penstock.connect.worker.connector_store import PAUSED, STARTED, STOPPED, StoredConnector
+from penstock.connect.worker.running_task import ENDED, FAILED, RUNNING, UNASSIGNED, key_of
+from penstock.connect.worker.standalone import StandaloneHerder
+from penstock.connect.worker.status import TaskMetrics, status_of, unready
 from penstock.database.retrying import DatabaseUnavailable
 from penstock.errors import PenstockError
 from penstock.run.life_signs import Observer
@@ -84,18 +86,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[IdleTask]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, started: list[IdleTask]) -> Iterator[ConnectWorker]:
+def worker(tmp_path: Path, started: list[IdleTask]) -> Iterator[StandaloneHerder]:
     made = memory_worker(tmp_path)
     yield made
     made.close()
 
 
-def create(worker: ConnectWorker, state: str = STARTED, **changes: str) -> connectors.Connector:
+def create(worker: StandaloneHerder, state: str = STARTED, **changes: str) -> connectors.Connector:
     worker.create("c", RIGHT | {name.replace("_", "."): text for name, text in changes.items()}, state)
     return settled(worker)
 
 
-def settled(worker: ConnectWorker) -> connectors.Connector:
+def settled(worker: StandaloneHerder) -> connectors.Connector:
     """The connector after its start."""
     made = worker.get("c")
     if made._starter:
@@ -103,7 +105,7 @@ def settled(worker: ConnectWorker) -> connectors.Connector:
     return made
 
 
-def states(worker: ConnectWorker) -> tuple[str, list[str]]:
+def states(worker: StandaloneHerder) -> tuple[str, list[str]]:
     status = worker.status("c")
     return status["connector"]["state"], [task["state"] for task in status["tasks"]]
 
@@ -117,14 +119,14 @@ def states(worker: ConnectWorker) -> tuple[str, list[str]]:
         ("9", [("ks.a",), ("ks.b",), ("ks.c",)]),
     ],
 )
-def test_tables_are_shared_among_tasks(worker: ConnectWorker, most: str, shares: list[tuple[str, ...]]) -> None:
+def test_tables_are_shared_among_tasks(worker: StandaloneHerder, most: str, shares: list[tuple[str, ...]]) -> None:
     made = create(worker, tasks_max=most)
     assert [task.task.parts for task in made.tasks] == shares
     assert [task["id"] for task in worker.status("c")["tasks"]] == list(range(len(shares)))
     assert states(worker) == ("RUNNING", ["RUNNING"] * len(shares))
 
 
-def test_a_paused_connector_keeps_its_tasks_and_a_stopped_one_does_not(worker: ConnectWorker) -> None:
+def test_a_paused_connector_keeps_its_tasks_and_a_stopped_one_does_not(worker: StandaloneHerder) -> None:
     create(worker, tasks_max="2")
     assert Beats.running == 1
     worker.set_state("c", PAUSED)
@@ -166,7 +168,7 @@ def test_a_stored_connector_with_errors_fails_alone(tmp_path: Path, started: lis
     worker.close()
 
 
-def test_a_restart_of_failed_tasks_leaves_the_others_running(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_a_restart_of_failed_tasks_leaves_the_others_running(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     create(worker, tasks_max="3")
     started[1].fail()
     assert states(worker) == ("RUNNING", ["RUNNING", "FAILED", "RUNNING"])
@@ -181,7 +183,7 @@ def test_a_restart_of_failed_tasks_leaves_the_others_running(worker: ConnectWork
     assert started[3].task == started[1].task
 
 
-def test_a_restart_with_tasks_starts_all_again(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_a_restart_with_tasks_starts_all_again(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     create(worker, tasks_max="2")
     worker.restart("c", tasks=True, only_failed=False)
     settled(worker)
@@ -193,7 +195,7 @@ def test_a_restart_with_tasks_starts_all_again(worker: ConnectWorker, started: l
 
 @pytest.mark.parametrize("state", [PAUSED, STOPPED])
 def test_a_restart_starts_nothing_that_shall_not_run(
-    worker: ConnectWorker, started: list[IdleTask], state: str
+    worker: StandaloneHerder, started: list[IdleTask], state: str
 ) -> None:
     create(worker)
     worker.set_state("c", state)
@@ -204,7 +206,7 @@ def test_a_restart_starts_nothing_that_shall_not_run(
 
 
 def test_a_connector_that_failed_starts_again_by_a_restart_or_by_resuming(
-    worker: ConnectWorker, started: list[IdleTask], monkeypatch: pytest.MonkeyPatch
+    worker: StandaloneHerder, started: list[IdleTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(values: Any) -> list[str]:
         raise PenstockError("wrong password")
@@ -228,7 +230,7 @@ def test_a_connector_that_failed_starts_again_by_a_restart_or_by_resuming(
 
 
 def test_an_error_that_nobody_expected_is_shown_with_its_trace(
-    worker: ConnectWorker, monkeypatch: pytest.MonkeyPatch
+    worker: StandaloneHerder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "tables", lambda values: 1 // 0)
     create(worker)
@@ -236,7 +238,7 @@ def test_an_error_that_nobody_expected_is_shown_with_its_trace(
     assert trace.startswith("Traceback") and "ZeroDivisionError" in trace
 
 
-def test_a_new_configuration_replaces_the_tasks(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_a_new_configuration_replaces_the_tasks(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     create(worker, tasks_max="1")
     assert worker.configure("c", RIGHT | {"tasks.max": "2"}) is False
     settled(worker)
@@ -250,7 +252,7 @@ def test_a_new_configuration_replaces_the_tasks(worker: ConnectWorker, started: 
 
 
 def test_a_database_that_does_not_answer_is_waited_for(
-    worker: ConnectWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    worker: StandaloneHerder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = iter([DatabaseUnavailable("no answer"), DatabaseUnavailable("no answer"), None])
 
@@ -267,7 +269,7 @@ def test_a_database_that_does_not_answer_is_waited_for(
 
 
 def test_a_connector_that_waits_for_its_database_can_be_stopped(
-    worker: ConnectWorker, started: list[IdleTask], monkeypatch: pytest.MonkeyPatch
+    worker: StandaloneHerder, started: list[IdleTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = threading.Event()
 
@@ -290,7 +292,7 @@ def test_a_connector_that_waits_for_its_database_can_be_stopped(
 
 
 def test_a_connector_without_tables_has_no_tasks_and_no_heartbeats(
-    worker: ConnectWorker, monkeypatch: pytest.MonkeyPatch
+    worker: StandaloneHerder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "tables", lambda values: [])
     create(worker)
@@ -298,7 +300,7 @@ def test_a_connector_without_tables_has_no_tasks_and_no_heartbeats(
 
 
 def test_topics_that_match_later_are_given_to_tasks_and_others_keep_theirs(
-    worker: ConnectWorker, started: list[IdleTask], monkeypatch: pytest.MonkeyPatch
+    worker: StandaloneHerder, started: list[IdleTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, refused = ["b", "a-dead", "d"], threading.Event()
 
@@ -339,7 +341,7 @@ def test_topics_that_match_later_are_given_to_tasks_and_others_keep_theirs(
     assert made.tasks == [] and started[-1].state == ENDED
 
 
-def test_topics_become_active_with_the_first_batch(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_topics_become_active_with_the_first_batch(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     made = create(worker)
     started[0].progress("c.ks.a")
     assert made.active == {"p.ks.a"}
@@ -349,7 +351,7 @@ def test_topics_become_active_with_the_first_batch(worker: ConnectWorker, starte
     assert made.active == {"p.ks.a", "other"}
 
 
-def test_positions_that_users_set_are_given_to_tasks(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_positions_that_users_set_are_given_to_tasks(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     made = create(worker, STOPPED)
     place = {"keyspace_name": "ks", "table_name": "a"}
     entries = [{"partition": place, "offset": {"time": 0}}]
@@ -359,7 +361,7 @@ def test_positions_that_users_set_are_given_to_tasks(worker: ConnectWorker, star
     assert made.tasks[0].task.starts == {"ks.a": "1970-01-01T00:00:00+00:00"}
 
 
-def test_the_worker_counts_its_tasks_by_state(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_the_worker_counts_its_tasks_by_state(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     assert list(TaskMetrics(worker).collect()) == []
     create(worker, tasks_max="3")
     started[1].fail()
@@ -371,9 +373,9 @@ def test_the_worker_counts_its_tasks_by_state(worker: ConnectWorker, started: li
     }
 
 
-def test_the_status_of_the_worker_says_what_does_not_run(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_the_status_of_the_worker_says_what_does_not_run(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     def told() -> tuple[str, str, list[str]]:
-        status = status_of(Program("connect", "here:1"), worker.world.meters, worker)
+        status = status_of(Program("connect", "here:1"), worker.context.meters, worker)
         return status["state"], status["waits_for"], unready(worker)
 
     assert told() == ("running", "", [])
@@ -384,7 +386,7 @@ def test_the_status_of_the_worker_says_what_does_not_run(worker: ConnectWorker, 
     assert told() == ("waiting", waits, [f"UNASSIGNED: {waits}"])
     started[1].fail()
     assert told() == ("failed", "", [f"UNASSIGNED: {waits}", "FAILED: task c-1: why"])
-    status = status_of(Program("connect", "here:1"), worker.world.meters, worker)
+    status = status_of(Program("connect", "here:1"), worker.context.meters, worker)
     none = {"records_total": 0, "dead_letters_total": 0}
     assert status["kind"] == "connect" and status["connectors"] == [
         {
@@ -404,9 +406,9 @@ def test_the_status_of_the_worker_says_what_does_not_run(worker: ConnectWorker, 
 
 
 def test_meters_of_tables_that_moved_are_shown_once_and_those_of_a_deleted_connector_are_gone(
-    worker: ConnectWorker, started: list[IdleTask]
+    worker: StandaloneHerder, started: list[IdleTask]
 ) -> None:
-    meters = worker.world.meters
+    meters = worker.context.meters
 
     def measure() -> None:
         for task in worker.get("c").tasks:
@@ -425,7 +427,7 @@ def test_meters_of_tables_that_moved_are_shown_once_and_those_of_a_deleted_conne
     assert meters.queries() == []
 
 
-def test_a_connector_is_deleted_after_its_tasks_have_ended(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_a_connector_is_deleted_after_its_tasks_have_ended(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     create(worker, tasks_max="3")
     worker.delete("c")
     assert [task.state for task in started] == [ENDED] * 3 and Beats.running == 0
@@ -433,7 +435,7 @@ def test_a_connector_is_deleted_after_its_tasks_have_ended(worker: ConnectWorker
         worker.get("c")
 
 
-def test_callers_at_the_same_time_create_one_connector(worker: ConnectWorker, started: list[IdleTask]) -> None:
+def test_callers_at_the_same_time_create_one_connector(worker: StandaloneHerder, started: list[IdleTask]) -> None:
     together, found = threading.Barrier(8), []
 
     def call() -> None:

@@ -19,7 +19,7 @@ from kafka_topics import messages
 from requests.exceptions import HTTPError
 from waiting import PATIENCE, until
 
-from penstock.connect.worker import ConnectWorker
+from penstock.connect.worker.standalone import StandaloneHerder
 from penstock.local.services import Services
 
 PARTITIONS = 4  # the broker's default
@@ -195,7 +195,7 @@ def test_a_change_that_nobody_can_read_fails_the_task_or_is_left_out(
 
 
 def test_hidden_secrets_stay_when_what_was_shown_is_sent_back(
-    connect: KafkaConnect, worker: ConnectWorker, tables: Any, config: dict[str, str], named: str
+    connect: KafkaConnect, worker: StandaloneHerder, tables: Any, config: dict[str, str], named: str
 ) -> None:
     config |= {"scylla.table.names": tables("secrets"), "scylla.user": "cassandra", "scylla.password": "cassandra"}
     connect.create_connector({"name": named, "config": config, "initial_state": "STOPPED"})

@@ -13,11 +13,7 @@ from hypothesis import given, strategies as st
 from secure_kafka import certificate
 from waiting import PATIENCE
 
-from penstock.connect import plugins
-from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.definition import INERT
-from penstock.connect.keystores import as_pem
-from penstock.connect.providers import Provided
 from penstock.connect.records.record import NOTHING, ConnectRecord, Part, Timestamp
 from penstock.connect.records.semantic_types import NanoTimestamp
 from penstock.connect.sinks.cql import datastax_properties
@@ -26,6 +22,10 @@ from penstock.connect.sinks.cql.routes import CqlSettings, Route
 from penstock.connect.sinks.cql.values import cell
 from penstock.connect.sinks.cql.writer import RecordWriter, Write
 from penstock.connect.sinks.properties import of_connect
+from penstock.connect.worker import plugins
+from penstock.connect.worker.checks import CheckedConfig, check
+from penstock.connect.worker.keystores import as_pem
+from penstock.connect.worker.providers import Provided
 from penstock.database.cql_types import Column, CqlTable, parse_type
 from penstock.database.requests import RequestLimits
 

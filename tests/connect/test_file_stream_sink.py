@@ -19,12 +19,12 @@ from kafka_topics import new_topic
 from waiting import until
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.java.text import line_of
-from penstock.connect.providers import Provided
 from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import MicroTimestamp
 from penstock.connect.sinks.files.file_stream import CLASS, CLASS_NAMES, FileDestination, FileStreamSettings, settings
+from penstock.connect.worker.checks import CheckedConfig, check
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.spark_runtime.failures import Unavailable

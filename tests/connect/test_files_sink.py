@@ -23,10 +23,8 @@ from s3_server import BUCKET, s3_server
 from waiting import until
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.definition import INERT
 from penstock.connect.java.date_time_formatter import zone_of
-from penstock.connect.providers import Provided
 from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import MicroTimestamp
 from penstock.connect.sinks.destination import Bad, BadRecord, Chunks
@@ -37,6 +35,8 @@ from penstock.connect.sinks.files.formats import ByteLines, JsonLines, ParquetRo
 from penstock.connect.sinks.files.properties import CLASS, CLASS_NAMES, FilesSettings, settings
 from penstock.connect.sinks.files.store import FolderStore, S3Store
 from penstock.connect.sinks.properties import of_connect
+from penstock.connect.worker.checks import CheckedConfig, check
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 from penstock.kafka.whole_chunks import WholeChunks
 from penstock.local.services import Services

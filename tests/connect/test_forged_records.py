@@ -16,7 +16,7 @@ from penstock.connect.group.division import TaskId
 from penstock.connect.group.group_configs import MOST_TASKS, GroupConfigs
 from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import GroupStates, Told, of_task
-from penstock.connect.running_task import FAILED, RUNNING
+from penstock.connect.worker.running_task import FAILED, RUNNING
 from penstock.process.log_lines import LONGEST_QUOTED, quoted
 
 Json = Any

@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 from waiting import until
 
-from penstock.connect.connector_store import StoredConnector
 from penstock.connect.group.compacted_topic import Seen
 from penstock.connect.group.division import Share, TaskId
 from penstock.connect.group.group_configs import DividedConnector
 from penstock.connect.group.group_work import Running, SharedWork
 from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import Told
-from penstock.connect.running_task import RUNNING, UNASSIGNED
+from penstock.connect.worker.connector_store import StoredConnector
+from penstock.connect.worker.running_task import RUNNING, UNASSIGNED
 
 TASKS = {name: TaskId(name, 1, 0) for name in "ab"}
 
@@ -104,11 +104,11 @@ class Worker(SharedWork):
     def __init__(self, folder: Path) -> None:
         self.known = {name: DividedConnector(StoredConnector({}), 0, 1, ((f"ks.{name}",),)) for name in TASKS}
         configs = SimpleNamespace(known=lambda: dict(self.known), tasks=lambda: list(TASKS.values()), offset=1)
-        world = SimpleNamespace(meters=SimpleNamespace(forget=lambda key: None))
+        context = SimpleNamespace(meters=SimpleNamespace(forget=lambda key: None))
         self.shown, self.folder, self.tasks = States(), folder, dict[str, Task]()
         self.owners: list[Owner] = []
         self.positions = KafkaPositions(cast(Any, Topic))
-        some: tuple[Any, Any, Any] = world, configs, self.shown
+        some: tuple[Any, Any, Any] = context, configs, self.shown
         super().__init__(some[0], some[1], self.positions, some[2], "w", lambda work: cast(Any, Member(work)))
 
     @property

@@ -10,8 +10,8 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from penstock.connect.providers import Provided, Provider
-from penstock.connect.secrets import (
+from penstock.connect.worker.providers import Provided, Provider
+from penstock.connect.worker.secrets import (
     SHORT,
     Hiding,
     HidingFormatter,

@@ -18,8 +18,6 @@ from postgres_server import execute, query
 from waiting import PATIENCE
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.checks import check
-from penstock.connect.providers import Provided
 from penstock.connect.records.record import DATA, NOTHING, ConnectRecord, Date, Part, TimeOfDay, Timestamp
 from penstock.connect.records.semantic_types import (
     DATA as DEBEZIUM,
@@ -34,6 +32,8 @@ from penstock.connect.sinks.jdbc.properties import CLASS, JdbcSettings, settings
 from penstock.connect.sinks.jdbc.transaction import RefusedStatement, Transaction
 from penstock.connect.sinks.jdbc.values import text_of
 from penstock.connect.sinks.jdbc.writer import RowWriter
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_columns import TargetColumn
 from penstock.postgres.postgres_session import literal

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from penstock.connect import plugins
-from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.definition import INERT
 from penstock.connect.java.date_time_formatter import zone_of
-from penstock.connect.providers import Provided
-from penstock.connect.secrets import restored
 from penstock.connect.sinks.jdbc import properties as jdbc_properties
 from penstock.connect.sinks.jdbc.destination import JdbcDestination
 from penstock.connect.sinks.jdbc.properties import CLASS, CLASS_NAMES, COORDINATES, JdbcSettings, settings
 from penstock.connect.sinks.jdbc.url import EXAMPLE, libpq_url, parsed
 from penstock.connect.sinks.properties import of_connect
+from penstock.connect.worker import plugins
+from penstock.connect.worker.checks import CheckedConfig, check
+from penstock.connect.worker.providers import Provided
+from penstock.connect.worker.secrets import restored
 from penstock.process.secret_settings import HIDDEN
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"

@@ -14,9 +14,9 @@ from connect_memory import Memory
 from waiting import PATIENCE, until
 from worker_process import properties, worker
 
-from penstock.connect.only_worker import OnlyWorker
-from penstock.connect.worker import ConnectWorker
-from penstock.connect.world import World
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.only_worker import OnlyWorker
+from penstock.connect.worker.standalone import StandaloneHerder
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.wire.errors import GroupAuthorizationFailed
@@ -30,8 +30,8 @@ def test_a_second_worker_of_a_topic_does_not_start(services: Services, tmp_path:
     def made(address: str) -> OnlyWorker:
         return OnlyWorker(services.kafka, topic, address, {})
 
-    def begin(only: OnlyWorker, address: str) -> ConnectWorker:
-        started = ConnectWorker(World(spark, services.kafka, tmp_path), Memory(), address, only)
+    def begin(only: OnlyWorker, address: str) -> StandaloneHerder:
+        started = StandaloneHerder(WorkerContext(spark, services.kafka, tmp_path), Memory(), address, only)
         started.start()
         return started
 

@@ -11,9 +11,9 @@ import requests
 from connect_memory import memory_worker
 from waiting import PATIENCE
 
-from penstock.connect import worker_settings
-from penstock.connect.api import application
-from penstock.connect.worker_settings import BASIC_AUTH, WorkerSettings
+from penstock.connect.worker import settings as worker_settings
+from penstock.connect.worker.api import application
+from penstock.connect.worker.settings import BASIC_AUTH, WorkerSettings
 from penstock.errors import PenstockError
 from penstock.serve.passwords import Passwords, protected
 from penstock.serve.rest_server import RestServer, bind

@@ -13,14 +13,15 @@ import pytest
 from file_sinks import file_sink
 from hypothesis import given, strategies as st
 
-from penstock.connect import keystores, topics, worker_settings
-from penstock.connect.checks import check
+from penstock.connect import topics
 from penstock.connect.definition import read_all
-from penstock.connect.offsets import KeptInFolder, Offsets, folder_of
-from penstock.connect.providers import Provided, Provider, ResolvedConfig
 from penstock.connect.sinks.record_sink import SinkTask
 from penstock.connect.topics import TopicCreation
-from penstock.connect.worker_settings import WorkerSettings
+from penstock.connect.worker import keystores, settings as worker_settings
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.offsets import KeptInFolder, Offsets, folder_of
+from penstock.connect.worker.providers import Provided, Provider, ResolvedConfig
+from penstock.connect.worker.settings import WorkerSettings
 from penstock.errors import PenstockError
 
 

@@ -13,13 +13,13 @@ from penstock.codec.avro import Avro
 from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry, Subjects
 from penstock.codec.text_formats import Json, JsonSchema, Text
-from penstock.connect import database, task
-from penstock.connect.checks import CheckedConfig, check
 from penstock.connect.definition import REQUIRED, Property, Type, as_text, at_least, full_name, read_all
-from penstock.connect.properties import properties
-from penstock.connect.providers import Provided
 from penstock.connect.records import converters
 from penstock.connect.records.converters import CONVERTERS, converter
+from penstock.connect.source import database, task
+from penstock.connect.source.properties import properties
+from penstock.connect.worker.checks import CheckedConfig, check
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 
 PROVIDED = Provided({}, {"key.converter": JSON, "value.converter": JSON})

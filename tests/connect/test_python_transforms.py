@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 from smt_chains import EXTRACT, TOMBSTONE, Sent, config_of, sent
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.checks import CheckedConfig, check
-from penstock.connect.providers import Provided, Provider
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import JsonBytes, RawRecord, TextBytes
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part
@@ -26,7 +24,9 @@ from penstock.connect.sinks.retries import Retries
 from penstock.connect.sinks.task import decoded, transformed
 from penstock.connect.transforms.python_classes import PythonClass
 from penstock.connect.transforms.python_step import PythonRows
-from penstock.connect.worker_settings import read
+from penstock.connect.worker.checks import CheckedConfig, check
+from penstock.connect.worker.providers import Provided, Provider
+from penstock.connect.worker.settings import read
 from penstock.errors import PenstockError
 from penstock.process.secret_settings import HIDDEN
 

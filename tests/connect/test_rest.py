@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from starlette.testclient import TestClient
 
 from penstock import __version__
-from penstock.connect import database
-from penstock.connect.api import application
-from penstock.connect.connector import Connector
-from penstock.connect.connector_store import STOPPED, StoredConnector
-from penstock.connect.properties import CLASS, CLASSES
-from penstock.connect.routes import RestRequest, as_config
-from penstock.connect.worker import ConnectWorker
+from penstock.connect.source import database
+from penstock.connect.source.properties import CLASS, CLASSES
+from penstock.connect.worker.api import application
+from penstock.connect.worker.connector import Connector
+from penstock.connect.worker.connector_store import STOPPED, StoredConnector
+from penstock.connect.worker.routes import RestRequest, as_config
+from penstock.connect.worker.standalone import StandaloneHerder
 from penstock.errors import PenstockError
 from penstock.serve.hosts import Hosts, guarded
 from penstock.serve.rest_errors import RestError
@@ -35,14 +35,14 @@ def store() -> Memory:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, store: Memory, monkeypatch: pytest.MonkeyPatch) -> ConnectWorker:
+def worker(tmp_path: Path, store: Memory, monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
     monkeypatch.setattr(database, "problems", lambda values: [])
     monkeypatch.setattr(database, "tables", lambda values: list(values["scylla.table.names"]))
     return memory_worker(tmp_path, store)
 
 
 @pytest.fixture
-def client(worker: ConnectWorker) -> Iterator[TestClient]:
+def client(worker: StandaloneHerder) -> Iterator[TestClient]:
     app = guarded(application(worker), Hosts(), allow_with="--allow-host NAME")
     with TestClient(app, "http://localhost", raise_server_exceptions=False) as made:
         yield made
@@ -132,9 +132,9 @@ def test_a_name_that_no_path_reaches_is_refused(client: TestClient, store: Memor
 
 
 def test_a_connector_of_an_earlier_version_with_a_slash_is_reached_and_deleted(
-    client: TestClient, worker: ConnectWorker
+    client: TestClient, worker: StandaloneHerder
 ) -> None:
-    worker._connectors["a/b"] = Connector("a/b", StoredConnector(RIGHT | {"name": "a/b"}, STOPPED), worker.world)
+    worker._connectors["a/b"] = Connector("a/b", StoredConnector(RIGHT | {"name": "a/b"}, STOPPED), worker.context)
     assert client.get("/connectors/a%2Fb/status").json()["name"] == "a/b"
     assert client.delete("/connectors/a%2fb").status_code == 204
     assert client.get("/connectors").json() == []
@@ -178,7 +178,7 @@ def test_a_configuration_that_no_request_can_write_does_not_hide_the_others(tmp_
 
 
 def test_a_connector_that_is_deleted_during_a_listing_is_left_out(
-    client: TestClient, worker: ConnectWorker, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, worker: StandaloneHerder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(client)
     monkeypatch.setattr(worker, "names", lambda: ["c", "deleted"])
@@ -271,7 +271,7 @@ def test_what_kafka_does_not_store_does_not_happen(client: TestClient, store: Me
 
 
 def test_a_deleted_connector_leaves_tombstones_and_its_positions(
-    client: TestClient, store: Memory, worker: ConnectWorker
+    client: TestClient, store: Memory, worker: StandaloneHerder
 ) -> None:
     create(client)
     client.patch("/connectors/c/offsets", json={"offsets": [{"partition": PLACE, "offset": {"time": 0}}]})
@@ -312,7 +312,7 @@ def test_a_task_that_does_not_exist_is_not_found(client: TestClient, number: str
         assert said in message(client.request(method, f"/connectors/c/tasks/{number}/{path}"), 404)
 
 
-def test_topics_are_those_of_batches_until_they_are_reset(client: TestClient, worker: ConnectWorker) -> None:
+def test_topics_are_those_of_batches_until_they_are_reset(client: TestClient, worker: StandaloneHerder) -> None:
     create(client)
     worker.get("c").active |= {"p.ks.t", "a"}
     assert client.get("/connectors/c/topics").json() == {"c": {"topics": ["a", "p.ks.t"]}}
@@ -600,7 +600,7 @@ def test_paths_methods_and_bodies_of_others_are_refused_as_json(client: TestClie
 
 
 def test_an_error_that_nobody_expected_is_answered_and_logged(
-    client: TestClient, worker: ConnectWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: TestClient, worker: StandaloneHerder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(name: str) -> Any:
         raise ZeroDivisionError("by zero")

@@ -12,9 +12,7 @@ import pytest
 from file_sinks import file_sink
 
 from penstock.codec.registry import RegistryUnavailable
-from penstock.connect.checks import check
 from penstock.connect.definition import INERT
-from penstock.connect.providers import Provided
 from penstock.connect.records.deserializers import RawRecord, TextBytes
 from penstock.connect.records.record import NOTHING, NoValue, Part, PassingFault
 from penstock.connect.sinks import retries
@@ -23,6 +21,8 @@ from penstock.connect.sinks.record_sink import SinkTask
 from penstock.connect.sinks.replication import properties as replication_properties
 from penstock.connect.sinks.retries import Patient, Retries
 from penstock.connect.sinks.task import decoded
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 
 AWAY = RegistryUnavailable("the registry does not answer", where="http://r:1", next="start it")

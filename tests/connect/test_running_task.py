@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession, functions as F
 from waiting import until
 
 from penstock import files, write
-from penstock.connect import running_task
-from penstock.connect.running_task import RunningTask
-from penstock.connect.task import Setup, Task
+from penstock.connect.source.task import Setup, Task
+from penstock.connect.worker import running_task
+from penstock.connect.worker.running_task import RunningTask
 from penstock.errors import PenstockError
 from penstock.query.query import Query
 from penstock.run.life_signs import Observer

@@ -12,15 +12,16 @@ import pytest
 from connect_memory import RIGHT, VALIDATE, memory_worker
 from starlette.testclient import TestClient
 
-from penstock.connect import database, worker_settings
-from penstock.connect.api import application
-from penstock.connect.checks import check
-from penstock.connect.connector_store import STARTED, STOPPED
-from penstock.connect.plugin_routes import validation
-from penstock.connect.plugins import PLUGINS, ConnectorPlugin
-from penstock.connect.providers import LARGEST, Provided, Provider
-from penstock.connect.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
-from penstock.connect.worker import ConnectWorker
+from penstock.connect.source import database
+from penstock.connect.worker import settings as worker_settings
+from penstock.connect.worker.api import application
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.connector_store import STARTED, STOPPED
+from penstock.connect.worker.plugin_routes import validation
+from penstock.connect.worker.plugins import PLUGINS, ConnectorPlugin
+from penstock.connect.worker.providers import LARGEST, Provided, Provider
+from penstock.connect.worker.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
+from penstock.connect.worker.standalone import StandaloneHerder
 from penstock.process.secret_settings import HIDDEN as HIDDEN_WORD
 from penstock.serve.hosts import Hosts, guarded
 from penstock.serve.json_bodies import DEEPEST, MOST
@@ -55,13 +56,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ConnectWorker:
+def worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
     monkeypatch.setattr(database, "problems", lambda values: [])
     return memory_worker(folder)
 
 
 @pytest.fixture
-def client(worker: ConnectWorker) -> Iterator[TestClient]:
+def client(worker: StandaloneHerder) -> Iterator[TestClient]:
     app = guarded(application(worker), Hosts(), allow_with="--allow-host NAME")
     with TestClient(app, "http://localhost", raise_server_exceptions=False) as made:
         yield made
@@ -118,7 +119,7 @@ def test_secrets_are_shown_nowhere(client: TestClient) -> None:
     assert shown["scylla.user"] == "ann" and shown["scylla.password"] == "[hidden]"
 
 
-def test_what_was_shown_may_be_sent_back(client: TestClient, worker: ConnectWorker) -> None:
+def test_what_was_shown_may_be_sent_back(client: TestClient, worker: StandaloneHerder) -> None:
     created(client, HIDDEN)
     shown = client.get("/connectors/c/config").json()
     assert client.put(VALIDATE, json=shown).json()["error_count"] == 0
@@ -139,7 +140,7 @@ def test_what_was_shown_may_be_sent_back(client: TestClient, worker: ConnectWork
     ids=str,
 )
 def test_a_hidden_value_that_stands_for_none_is_refused(
-    client: TestClient, worker: ConnectWorker, hidden: dict[str, str]
+    client: TestClient, worker: StandaloneHerder, hidden: dict[str, str]
 ) -> None:
     name = [*hidden][-1]
     created(client, {"some.url": "http://ann:hush@one:8081"})
@@ -213,7 +214,7 @@ def test_names_of_properties_may_not_stand_elsewhere(client: TestClient, folder:
 
 
 def test_messages_of_others_show_no_secret(
-    client: TestClient, worker: ConnectWorker, folder: Path, monkeypatch: Any
+    client: TestClient, worker: StandaloneHerder, folder: Path, monkeypatch: Any
 ) -> None:
     def problems(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [("scylla.user", f"no {values['scylla.password']!r} in {values['scylla.table.names']}")]
@@ -227,7 +228,7 @@ def test_messages_of_others_show_no_secret(
 
 def test_traces_and_logs_show_no_secret(
     client: TestClient,
-    worker: ConnectWorker,
+    worker: StandaloneHerder,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -254,7 +255,7 @@ def test_traces_and_logs_show_no_secret(
     answer = client.get("/connectors/c/status")
     assert answer.status_code == 500 and "hush" not in answer.text and "topsecret" not in answer.text
     record = logging.LogRecord("x", logging.ERROR, "f", 1, "%s failed", ({"key": "hush@x"},), None)
-    assert HidingFormatter("%(message)s", worker.world.secrets).format(record) == "{'key': '[hidden]'} failed"
+    assert HidingFormatter("%(message)s", worker.context.secrets).format(record) == "{'key': '[hidden]'} failed"
 
 
 def test_a_worker_s_own_file_is_not_shown_either(tmp_path: Path) -> None:

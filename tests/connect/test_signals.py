@@ -22,7 +22,7 @@ from waiting import PATIENCE, until
 
 from penstock.cdc.ad_hoc import AdHoc, condition, filter_problem
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
-from penstock.connect.signal_format import BadSignal, Signal, object_of, signal_of
+from penstock.connect.source.signal_format import BadSignal, Signal, object_of, signal_of
 from penstock.database.table_catalog import describe
 from penstock.local.services import Services
 

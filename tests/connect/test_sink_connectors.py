@@ -32,8 +32,6 @@ from sharded_proxy import sharded
 from tls_proxy import tcp_proxy
 from waiting import PATIENCE, until
 
-from penstock.connect.checks import check
-from penstock.connect.providers import Provided
 from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import JsonBytes, RawRecord
 from penstock.connect.records.record import ConnectRecord, Part
@@ -44,8 +42,10 @@ from penstock.connect.sinks.cql.routes import CqlSettings
 from penstock.connect.sinks.cql.tables import compression_options
 from penstock.connect.sinks.cql.writer import RecordWriter
 from penstock.connect.sinks.task import decoded, meant
-from penstock.connect.worker import ConnectWorker
-from penstock.connect.worker_status import status_of
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.providers import Provided
+from penstock.connect.worker.standalone import StandaloneHerder
+from penstock.connect.worker.status import status_of
 from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
@@ -236,7 +236,7 @@ def test_a_bad_record_ends_the_task_and_says_which_or_becomes_a_dead_letter(
 
 def test_transforms_change_records_and_choose_their_tables(
     connect: KafkaConnect,
-    worker: ConnectWorker,
+    worker: StandaloneHerder,
     cql: Any,
     services: Services,
     config: dict[str, str],
@@ -277,7 +277,7 @@ def test_transforms_change_records_and_choose_their_tables(
     assert "it has no field row; it has id, name" in headers["exception.message"]
 
     def counted() -> tuple[int, int]:
-        status = status_of(Program("connect", "w"), worker.world.meters, worker)
+        status = status_of(Program("connect", "w"), worker.context.meters, worker)
         (task,) = next(one["tasks"] for one in status["connectors"] if one["name"] == named)
         return task["records_total"], task["dead_letters_total"]
 
@@ -474,7 +474,7 @@ def test_topics_that_match_are_read_also_those_that_are_made_later(
 
 
 def test_a_task_says_why_its_first_batch_waits(
-    worker: ConnectWorker, connect: KafkaConnect, config: dict[str, str], named: str, send: Send, topic: str
+    worker: StandaloneHerder, connect: KafkaConnect, config: dict[str, str], named: str, send: Send, topic: str
 ) -> None:
     def tasks() -> list[dict[str, Any]]:
         return [*connect.get_connector_status(named)["tasks"]]
@@ -483,7 +483,7 @@ def test_a_task_says_why_its_first_batch_waits(
     # Writes alone need it: the checks of the configuration find all they ask for on the one node.
     level = f"topic.{topic}.{config['scylladb.keyspace']}.{topic.replace('-', '_')}.consistencyLevel"
     connect.create_connector({"name": named, "config": config | {level: "THREE"}})
-    with Prober(worker.world.meters).started():
+    with Prober(worker.context.meters).started():
         # What the process of Spark logs, which tries to write.
         until(
             lambda: any("consistency level THREE" in one.get("waits_for", "") for one in tasks()), "reason of the wait"

@@ -22,8 +22,6 @@ from protobuf_files import message_class
 
 from penstock.codec.decode_protobuf import compiled, messages_of
 from penstock.codec.registry import Registry
-from penstock.connect.checks import check
-from penstock.connect.providers import Provided
 from penstock.connect.records.protobuf_data import ProtobufBytes
 from penstock.connect.records.record import Date, NoValue, Part
 from penstock.connect.records.semantic_types import NanoTime, ProtobufTimestamp, SemanticTypes
@@ -34,6 +32,8 @@ from penstock.connect.sinks.cql.values import cell
 from penstock.connect.sinks.files.formats import ParquetRows, columns_of
 from penstock.connect.sinks.jdbc.tables import column_type as jdbc_type
 from penstock.connect.sinks.jdbc.values import text_of
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.providers import Provided
 from penstock.database.cql_types import parse_type
 from penstock.errors import PenstockError
 from penstock.postgres.postgres_columns import TargetColumn

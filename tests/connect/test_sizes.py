@@ -14,14 +14,14 @@ from http_attacks import Pulse, asked, put
 from starlette.testclient import TestClient
 from waiting import patience, until
 
-from penstock.connect import database
-from penstock.connect.api import application
-from penstock.connect.checks import LONGEST_NAME, MOST_PROPERTIES, check
 from penstock.connect.definition import LONGEST_ALIAS, MOST_ALIASES
-from penstock.connect.plugin_routes import validation
-from penstock.connect.properties import CLASS, properties
-from penstock.connect.providers import MOST, Provided, Provider, is_reference, references
+from penstock.connect.source import database
+from penstock.connect.source.properties import CLASS, properties
 from penstock.connect.transforms.transform_chain import CLASSES, options
+from penstock.connect.worker.api import application
+from penstock.connect.worker.checks import LONGEST_NAME, MOST_PROPERTIES, check
+from penstock.connect.worker.plugin_routes import validation
+from penstock.connect.worker.providers import MOST, Provided, Provider, is_reference, references
 from penstock.process.secret_settings import HIDDEN, without_logins
 from penstock.serve.json_bodies import DEEPEST, MOST as MOST_BYTES
 from penstock.serve.rest_server import RestServer, bind

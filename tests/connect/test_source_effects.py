@@ -16,15 +16,15 @@ from secure_kafka import certificate
 from waiting import PATIENCE
 
 from penstock.codec.text_formats import Json, Text
-from penstock.connect import heartbeat, task
-from penstock.connect.checks import check
-from penstock.connect.connector_tasks import TaskMaker
 from penstock.connect.definition import INERT
-from penstock.connect.keystores import as_pem
-from penstock.connect.plugins import plugin_of
-from penstock.connect.properties import FREE, properties
-from penstock.connect.providers import Provided
-from penstock.connect.signal_watch import channels
+from penstock.connect.source import heartbeat, task
+from penstock.connect.source.properties import FREE, properties
+from penstock.connect.source.signal_watch import channels
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.connector_tasks import TaskMaker
+from penstock.connect.worker.keystores import as_pem
+from penstock.connect.worker.plugins import plugin_of
+from penstock.connect.worker.providers import Provided
 
 PROVIDED = Provided({}, {"key.converter": JSON, "value.converter": JSON})
 ADVANCED = {"cdc.output.format": "advanced"}
@@ -169,8 +169,10 @@ def test_effects_of_properties(monkeypatch: pytest.MonkeyPatch, more: dict[str, 
 def effects(monkeypatch: pytest.MonkeyPatch, more: dict[str, str]) -> dict[str, Any]:
     """What a configuration gives to the source, to the events, to the sink, and to what is around them."""
     given: dict[str, Any] = {}
-    monkeypatch.setattr("penstock.connect.task.cdc.read", lambda spark, table, **read: given.update(read=read))
-    monkeypatch.setattr("penstock.connect.task.cdc.events", lambda changes, **events: given.update(events=events))
+    monkeypatch.setattr("penstock.connect.source.task.cdc.read", lambda spark, table, **read: given.update(read=read))
+    monkeypatch.setattr(
+        "penstock.connect.source.task.cdc.events", lambda changes, **events: given.update(events=events)
+    )
     checked = check({**RIGHT, "name": "c", **more}, PROVIDED, ask=False)
     assert not checked.messages and not checked.unknown, checked
     maker = TaskMaker("c", "localhost:9092", checked)

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 from waiting import until
 
-from penstock.connect import spark_lines
-from penstock.connect.secrets import HidingFormatter, Secrets
-from penstock.connect.spark_lines import LONGEST, SparkLines
+from penstock.connect.worker import spark_lines
+from penstock.connect.worker.secrets import HidingFormatter, Secrets
+from penstock.connect.worker.spark_lines import LONGEST, SparkLines
 
 SAYS = """
 import os, sys

@@ -16,12 +16,12 @@ from connect_memory import JSON, RIGHT
 from pyspark.sql import DataFrame, SparkSession
 from waiting import PATIENCE
 
-from penstock.connect import heartbeat
-from penstock.connect.checks import check
-from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, StoredConnector
-from penstock.connect.heartbeat import Heartbeats, beat
-from penstock.connect.providers import Provided
-from penstock.connect.task import Setup
+from penstock.connect.source import heartbeat
+from penstock.connect.source.heartbeat import Heartbeats, beat
+from penstock.connect.source.task import Setup
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, StoredConnector
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.local.services import Services

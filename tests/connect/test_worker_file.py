@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.codec.text_formats import Json
-from penstock.connect import worker_settings
-from penstock.connect.checks import check
-from penstock.connect.connector_store import StoredConnector, connectors
 from penstock.connect.group.group_settings import GroupSettings, TopicSettings
-from penstock.connect.offsets import KeptInFolder, folder_of
-from penstock.connect.properties import CLASS
-from penstock.connect.providers import Provided
 from penstock.connect.records.converters import converter
+from penstock.connect.source.properties import CLASS
+from penstock.connect.worker import settings as worker_settings
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.connector_store import StoredConnector, connectors
+from penstock.connect.worker.offsets import KeptInFolder, folder_of
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 from penstock.wire.group_member import GroupTimes
 

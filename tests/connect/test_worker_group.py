@@ -22,10 +22,10 @@ from requests.exceptions import HTTPError
 from waiting import PATIENCE, until
 from worker_group import DEFAULTS, Member, cut_off, member_of, new_group, without_positions
 
-from penstock.connect.connector import Connector
-from penstock.connect.connector_store import StoredConnector
-from penstock.connect.providers import Provided
-from penstock.connect.world import World
+from penstock.connect.worker.connector import Connector
+from penstock.connect.worker.connector_store import StoredConnector
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.providers import Provided
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
@@ -300,7 +300,7 @@ def test_positions_of_a_worker_on_its_own_are_taken_over(
     topic = f"{config['topic.prefix']}.{name}"
     config |= {"scylla.table.names": name, "name": "before"}
     cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (1, 1, 'a')")
-    own = World(spark, services.kafka, group.folder / "own", Provided({}, DEFAULTS))
+    own = WorkerContext(spark, services.kafka, group.folder / "own", Provided({}, DEFAULTS))
     connector = Connector("before", StoredConnector(config), own)
     connector.start()
     until(lambda: arrived(services, topic) == 1, "event")

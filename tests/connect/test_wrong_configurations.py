@@ -10,7 +10,7 @@ import pytest
 import requests
 from waiting import PATIENCE
 
-from penstock.connect.properties import CLASS
+from penstock.connect.source.properties import CLASS
 
 HOSTS, TABLES = "scylla.cluster.ip.addresses", "scylla.table.names"
 Wrong = tuple[dict[str, str | None], str, str]

@@ -14,7 +14,7 @@ from typing import Any
 
 import javaproperties
 
-from penstock.connect import worker_settings as connect
+from penstock.connect.worker import settings as connect
 from penstock.errors import PenstockError
 from penstock.ingest import ingest_settings as ingest
 

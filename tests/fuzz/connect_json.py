@@ -15,13 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.checks import check
-from penstock.connect.connector_store import STATES, connectors
-from penstock.connect.plugin_routes import validation
-from penstock.connect.properties import CLASS, properties
-from penstock.connect.providers import NAMING, Provided, Provider
-from penstock.connect.routes import as_config
-from penstock.connect.secrets import is_secret, masked, restored
+from penstock.connect.source.properties import CLASS, properties
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.connector_store import STATES, connectors
+from penstock.connect.worker.plugin_routes import validation
+from penstock.connect.worker.providers import NAMING, Provided, Provider
+from penstock.connect.worker.routes import as_config
+from penstock.connect.worker.secrets import is_secret, masked, restored
 from penstock.serve.json_bodies import decoded
 from penstock.serve.rest_errors import RestError
 

@@ -18,7 +18,7 @@ SERVERS = ("RestError", "BadQuery", "json_body")
 """Names that a module has which reads the body of a request."""
 NOT_OF_BODIES = {
     ("serve/json_bodies.py", "type(value) is int"),  # the function itself
-    ("connect/offsets.py", "int(path.name)"),  # Spark's files
+    ("connect/worker/offsets.py", "int(path.name)"),  # Spark's files
     ("watch/console/console_routes.py", "int(limit)"),  # of a query, in digits
     ("watch/console/record_query.py", "int(limit)"),
     ("watch/console/record_query.py", "int(partition)"),

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from waiting import PATIENCE, patience, until
 
-from penstock.connect.api import application
+from penstock.connect.worker.api import application
 from penstock.ingest.callers import ApiKeys
 from penstock.ingest.events import KeyedEvents
 from penstock.segment.member_tables.delivery_server import Deliveries, app as deliveries_app

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.connector_store import ConnectorStore, StoredConnector
-from penstock.connect.properties import CLASS
-from penstock.connect.providers import Provided, Provider
-from penstock.connect.worker import ConnectWorker
-from penstock.connect.world import World
+from penstock.connect.source.properties import CLASS
+from penstock.connect.worker.connector_store import ConnectorStore, StoredConnector
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.providers import Provided, Provider
+from penstock.connect.worker.standalone import StandaloneHerder
 from penstock.errors import PenstockError
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -44,10 +44,12 @@ class Memory(ConnectorStore):
         self.records.append((key, value))
 
 
-def memory_worker(folder: Path, store: Memory | None = None) -> ConnectWorker:
+def memory_worker(folder: Path, store: Memory | None = None) -> StandaloneHerder:
     """A worker with positions below `folder`, and the providers `dir` and `file`."""
     provided = Provided(
         {"dir": Provider("dir"), "file": Provider("file")}, {"key.converter": JSON, "value.converter": JSON}
     )
     spark: Any = None
-    return ConnectWorker(World(spark, "localhost:9", folder / "positions", provided), store or Memory(), "here:1")
+    return StandaloneHerder(
+        WorkerContext(spark, "localhost:9", folder / "positions", provided), store or Memory(), "here:1"
+    )

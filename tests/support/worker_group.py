@@ -11,11 +11,11 @@ from pathlib import Path
 from kafka_connect import KafkaConnect
 from pyspark.sql import SparkSession
 
-from penstock.connect.api import application
+from penstock.connect.group.group_herder import GroupHerder
 from penstock.connect.group.group_settings import GroupSettings, group_settings
-from penstock.connect.group.group_worker import GroupWorker
-from penstock.connect.providers import Provided
-from penstock.connect.world import World
+from penstock.connect.worker.api import application
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.providers import Provided
 from penstock.serve.rest_server import RestServer, address_of, bind
 from penstock.wire.broker_connection import BrokerConnection
 from penstock.wire.cluster import Broker, Cluster
@@ -35,7 +35,7 @@ DEFAULTS = {
 class Member:
     """A worker, and another project's client of its REST API."""
 
-    worker: GroupWorker
+    worker: GroupHerder
     connect: KafkaConnect
 
     @property
@@ -71,9 +71,9 @@ def member_of(
 ) -> Iterator[Member]:
     """A worker in the group; it leaves at the end."""
     bound = bind("127.0.0.1", 0)
-    world = World(spark, servers, folder / uuid.uuid4().hex, provided)
+    context = WorkerContext(spark, servers, folder / uuid.uuid4().hex, provided)
     topics, joins = group.topics(servers, {}), group.member(servers, {})
-    worker = GroupWorker(world, topics, address_of(bound), joins, before)
+    worker = GroupHerder(context, topics, address_of(bound), joins, before)
     worker.start()
     server = RestServer(application(worker), bound)
     try:

@@ -20,8 +20,6 @@ from cell_states import session_for_states
 from connect_json import driven, encoded, plain
 from waiting import patience
 
-from penstock.connect.checks import check
-from penstock.connect.providers import Provided
 from penstock.connect.records.deserializers import JsonBytes, RawRecord
 from penstock.connect.sinks.cql import properties as sink_properties
 from penstock.connect.sinks.cql.routes import CqlSettings
@@ -29,6 +27,8 @@ from penstock.connect.sinks.cql.tables import keep_offsets, prepare_keyspace
 from penstock.connect.sinks.cql.writer import RecordWriter
 from penstock.connect.sinks.destination import Bad
 from penstock.connect.sinks.task import decoded
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.providers import Provided
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import DatabaseUnavailable
 from penstock.local.services import Services

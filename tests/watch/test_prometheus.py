@@ -28,8 +28,8 @@ from promtool import Prometheus, program, prometheus, promtool
 from starlette.applications import Starlette
 from waiting import PATIENCE, patience, until
 
-from penstock.connect.spark_lines import SparkLines
-from penstock.connect.worker_status import TaskMetrics
+from penstock.connect.worker.spark_lines import SparkLines
+from penstock.connect.worker.status import TaskMetrics
 from penstock.ingest.ingest_metrics import _now
 from penstock.ingest.kafka_store import Facts
 from penstock.local.services import Services

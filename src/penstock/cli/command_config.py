@@ -11,7 +11,7 @@ from argparse import Namespace
 from difflib import get_close_matches
 from pathlib import Path
 
-from penstock.connect.providers import read_properties, read_text
+from penstock.connect.worker.providers import read_properties, read_text
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import PLAINTEXT
 from penstock.kafka.security import SAME, SETTINGS, Security

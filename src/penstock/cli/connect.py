@@ -23,19 +23,19 @@ from penstock.cli.arguments import (
     servers,
     spark_conf,
 )
-from penstock.connect import connector_files, worker_settings
-from penstock.connect.api import application
-from penstock.connect.connector_files import ConnectorFiles
-from penstock.connect.connector_store import ConnectorStore
-from penstock.connect.group.group_worker import GroupWorker
-from penstock.connect.only_worker import OnlyWorker
-from penstock.connect.secrets import HidingFormatter, Secrets
-from penstock.connect.spark_lines import SparkLines
-from penstock.connect.worker import ConnectWorker
-from penstock.connect.worker_face import Worker
-from penstock.connect.worker_settings import WorkerSettings
-from penstock.connect.worker_status import TaskMetrics, status_of, unready
-from penstock.connect.world import World
+from penstock.connect.group.group_herder import GroupHerder
+from penstock.connect.worker import connector_files, settings as worker_settings
+from penstock.connect.worker.api import application
+from penstock.connect.worker.connector_files import ConnectorFiles
+from penstock.connect.worker.connector_store import ConnectorStore
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.herder import Herder
+from penstock.connect.worker.only_worker import OnlyWorker
+from penstock.connect.worker.secrets import HidingFormatter, Secrets
+from penstock.connect.worker.settings import WorkerSettings
+from penstock.connect.worker.spark_lines import SparkLines
+from penstock.connect.worker.standalone import StandaloneHerder
+from penstock.connect.worker.status import TaskMetrics, status_of, unready
 from penstock.process.signals import listen
 from penstock.run.checkpoint import lock
 from penstock.run.executors import require_executors
@@ -125,12 +125,14 @@ def run(args: Namespace) -> int:
         jvm = jvm_process(spark)
         if jvm:
             note_jvm(jvm.pid)
-        world = World(spark, chosen.servers, folder, chosen.provided, chosen.producer, secrets, observer=observer)
+        context = WorkerContext(
+            spark, chosen.servers, folder, chosen.provided, chosen.producer, secrets, observer=observer
+        )
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
             # The folder of a group's worker is only for the driver's files.
             require_executors(spark, None if chosen.group else folder)
-            worker = _worker(chosen, world, _advertised(chosen, bound), data / "connectors", given, only)
+            worker = _worker(chosen, context, _advertised(chosen, bound), data / "connectors", given, only)
             if chosen.passwords is None:
                 warn_if_open(chosen.host, "run connectors with the rights of this worker")
             with _told(args.metrics, worker, said) as metrics:
@@ -165,24 +167,24 @@ def _only(
 
 def _worker(
     chosen: WorkerSettings,
-    world: World,
+    context: WorkerContext,
     address: str,
     before: Path,
     given: Mapping[str, Mapping[str, str]],
     only: OnlyWorker | None,
-) -> Worker:
+) -> Herder:
     """A worker of the group that the file names, or on its own, with the connectors of files if some are given.
 
     `before` has the positions of a worker on its own.
     """
     group, client = chosen.group, chosen.client()
     if given:
-        return ConnectWorker(world, ConnectorFiles(chosen.servers, client, given), address)
+        return StandaloneHerder(context, ConnectorFiles(chosen.servers, client, given), address)
     if group is None:
         store = ConnectorStore(chosen.servers, chosen.topic, client, chosen.max_decompressed)
-        return ConnectWorker(world, store, address, only)
+        return StandaloneHerder(context, store, address, only)
     topics, member = group.topics(chosen.servers, client), group.member(chosen.servers, client)
-    return GroupWorker(world, topics, address, member, before)
+    return GroupHerder(context, topics, address, member, before)
 
 
 def _advertised(chosen: WorkerSettings, bound: socket.socket) -> str:
@@ -192,9 +194,9 @@ def _advertised(chosen: WorkerSettings, bound: socket.socket) -> str:
 
 
 @contextmanager
-def _told(place: tuple[str, int] | None, worker: Worker, said: SparkLines) -> Iterator[str]:
+def _told(place: tuple[str, int] | None, worker: Herder, said: SparkLines) -> Iterator[str]:
     """Serve the metrics of the worker, and let other commands find it; yields the URL, or "" without metrics."""
-    meters, spark = worker.world.meters, worker.world.spark
+    meters, spark = worker.context.meters, worker.context.spark
     prober = Prober(meters)
     prober.measures(lambda: memory(spark))
     with prober.started():
@@ -204,18 +206,21 @@ def _told(place: tuple[str, int] | None, worker: Worker, said: SparkLines) -> It
         program = Program("connect", worker.address)
         collectors = [QueryMetrics(meters), TaskMetrics(worker), said]
         found = pages(collectors, lambda: status_of(program, meters, worker), lambda: unready(worker))
-        with served(ListenAddress(*place), found) as url, written(program.run_file(url, servers=worker.world.servers)):
+        with (
+            served(ListenAddress(*place), found) as url,
+            written(program.run_file(url, servers=worker.context.servers)),
+        ):
             yield url
 
 
-def _face(worker: Worker, chosen: WorkerSettings) -> Asgi:
+def _face(worker: Herder, chosen: WorkerSettings) -> Asgi:
     """The REST API, for those who may call it."""
     app = application(worker)
     return app if chosen.passwords is None else protected(app, chosen.passwords)
 
 
 def _serve(
-    worker: Worker,
+    worker: Herder,
     app: Asgi,
     bound: socket.socket,
     hosts: Hosts,

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from datetime import timedelta
 from typing import Any
 
-from penstock.connect.connector_store import require_order
+from penstock.connect.worker.connector_store import require_order
 from penstock.errors import PenstockError
 from penstock.process.log_lines import quoted
 from penstock.wire import BlockingProducer, Reader

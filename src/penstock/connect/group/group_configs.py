@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from penstock.connect.connector_store import ConnectorWriter, StoredConnector, connectors, object_of
-from penstock.connect.connector_tasks import Shares
 from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.division import TaskId
+from penstock.connect.worker.connector_store import ConnectorWriter, StoredConnector, connectors, object_of
+from penstock.connect.worker.connector_tasks import Shares
 from penstock.durations import whole
 from penstock.process.log_lines import quoted
 

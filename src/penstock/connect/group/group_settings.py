@@ -9,8 +9,8 @@ from typing import Any
 
 from penstock.connect.group.compacted_topic import CompactedTopic, Seen
 from penstock.connect.group.group_configs import GroupConfigs
+from penstock.connect.group.group_herder import GroupTopics
 from penstock.connect.group.group_work import MemberMaker
-from penstock.connect.group.group_worker import GroupTopics
 from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import GroupStates
 from penstock.durations import whole

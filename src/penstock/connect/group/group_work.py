@@ -21,17 +21,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.checks import CheckedConfig, check
-from penstock.connect.connector_store import STARTED
-from penstock.connect.connector_tasks import TaskMaker
 from penstock.connect.group.division import Claim, Share, TaskId, divide
 from penstock.connect.group.group_configs import DividedConnector, GroupConfigs, Restart
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
 from penstock.connect.group.owner import Owner
 from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
-from penstock.connect.offsets import SIGNALS, KeptInFolder
-from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED, RunningTask, key_of, trace_of
-from penstock.connect.world import World
+from penstock.connect.worker.checks import CheckedConfig, check
+from penstock.connect.worker.connector_store import STARTED
+from penstock.connect.worker.connector_tasks import TaskMaker
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.offsets import SIGNALS, KeptInFolder
+from penstock.connect.worker.running_task import ENDED, FAILED, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.errors import PenstockError
 from penstock.process.log_lines import quoted
 from penstock.run.life_signs import Observer, Observers
@@ -101,14 +101,14 @@ class SharedWork:
 
     def __init__(
         self,
-        world: World,
+        context: WorkerContext,
         configs: GroupConfigs,
         positions: KafkaPositions,
         states: GroupStates,
         address: str,
         member: MemberMaker,
     ) -> None:
-        self._world, self._configs, self._positions, self._states = world, configs, positions, states
+        self._context, self._configs, self._positions, self._states = context, configs, positions, states
         self._address, self._make_member = address, member
         self.failure: Exception | None = None
         self.running: dict[TaskId, Running] = {}
@@ -311,7 +311,7 @@ class SharedWork:
             if not (one.stopping and one.is_over and self._positions.is_settled(id.connector, set(one.share))):
                 continue
             shutil.rmtree(one.folder, ignore_errors=True)
-            self._world.meters.forget(key_of(id.connector, id.number))
+            self._context.meters.forget(key_of(id.connector, id.number))
             of = known.get(id.connector)
             if of is None or id.number >= len(of.shares):
                 self._states.forget(of_task(id.connector, id.number))
@@ -365,13 +365,13 @@ class SharedWork:
         anew = name in self._anew
         self._anew.discard(name)
         kept = KeptInKafka(self._positions, name)
-        return Owner(name, lambda: self.maker(name, of), of, self._world, self._configs, kept, anew=anew)
+        return Owner(name, lambda: self.maker(name, of), of, self._context, self._configs, kept, anew=anew)
 
     def maker(self, name: str, of: DividedConnector, signals: str = "") -> TaskMaker:
         """Makes a connector's tasks; raises PenstockError for a configuration that is not valid any more."""
-        world, kept = self._world, KeptInKafka(self._positions, name)
-        checked = check(of.kept.config, world.provided, ask=False)
-        world.secrets.keep(name, checked.secrets)
+        context, kept = self._context, KeptInKafka(self._positions, name)
+        checked = check(of.kept.config, context.provided, ask=False)
+        context.secrets.keep(name, checked.secrets)
         if checked.messages:
             raise PenstockError("; ".join(checked.messages), next="correct the configuration")
         if wants_once(checked):
@@ -380,24 +380,26 @@ class SharedWork:
                 where=f"connector {name}",
                 next="change it, or run the connector on a worker without group.id",
             )
-        return TaskMaker(name, world.servers, checked, world.producer, kept.starts(), signals)
+        return TaskMaker(name, context.servers, checked, context.producer, kept.starts(), signals)
 
     def _begin(self, id: TaskId, of: DividedConnector) -> Running:
-        world, share = self._world, of.shares[id.number]
-        one = Running(id, share, world.checkpoints / uuid.uuid4().hex)
+        context, share = self._context, of.shares[id.number]
+        one = Running(id, share, context.checkpoints / uuid.uuid4().hex)
         try:
             made = self.maker(id.connector, of, str(one.folder / SIGNALS))
             self._give_signals(one)
             KeptInKafka(self._positions, id.connector).prepare(one.folder, set(share))
-            observer = Observers(world.observer(), Positions(self._positions, id.connector))
+            observer = Observers(context.observer(), Positions(self._positions, id.connector))
             task = made.task(id.number, share)
 
             def wrote(query: str) -> None:
                 self._states.used(id.connector, made.topic_of(query))
 
-            one.task = RunningTask(task, world.spark, one.folder, wrote, world.secrets.hide, world.meters, observer)
+            one.task = RunningTask(
+                task, context.spark, one.folder, wrote, context.secrets.hide, context.meters, observer
+            )
         except Exception as error:
-            one.trace = world.secrets.hide(trace_of(error))
+            one.trace = context.secrets.hide(trace_of(error))
             log.error("task %s-%d failed: %s", id.connector, id.number, one.trace)
         return one
 

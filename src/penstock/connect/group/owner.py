@@ -8,18 +8,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-from penstock.connect import database
-from penstock.connect.connector_store import STARTED
-from penstock.connect.connector_tasks import PAUSE, TaskMaker, awaited, changed
 from penstock.connect.group.compacted_topic import NotInTime
 from penstock.connect.group.group_configs import DividedConnector, GroupConfigs
 from penstock.connect.group.kafka_positions import KeptInKafka
-from penstock.connect.heartbeat import Heartbeats
-from penstock.connect.offsets import Offsets
-from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, trace_of
-from penstock.connect.signal_watch import SignalWatch
-from penstock.connect.task import Setup
-from penstock.connect.world import World
+from penstock.connect.source import database
+from penstock.connect.source.heartbeat import Heartbeats
+from penstock.connect.source.signal_watch import SignalWatch
+from penstock.connect.source.task import Setup
+from penstock.connect.worker.connector_store import STARTED
+from penstock.connect.worker.connector_tasks import PAUSE, TaskMaker, awaited, changed
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.offsets import Offsets
+from penstock.connect.worker.running_task import FAILED, RUNNING, UNASSIGNED, trace_of
 from penstock.database.retrying import DatabaseUnavailable
 from penstock.kafka.record_view import iso_time
 
@@ -34,14 +34,14 @@ class Owner:
         name: str,
         maker: Callable[[], TaskMaker],
         known: DividedConnector,
-        world: World,
+        context: WorkerContext,
         configs: GroupConfigs,
         kept: KeptInKafka,
         *,
         anew: bool = False,
     ) -> None:
         self._name = name
-        self.known, self._maker, self._world, self._configs = known, maker, world, configs
+        self.known, self._maker, self._context, self._configs = known, maker, context, configs
         self._kept, self._anew = kept, anew or not known.is_divided
         self._shares = known.shares
         self.trace, self.waits_for = "", "its tasks"
@@ -78,7 +78,7 @@ class Owner:
                     log.warning("connector %s waits for %s", self._name, self._wait_for(f"{where}: {error}"))
                     self._stopping.wait(PAUSE)
         except Exception as error:
-            self.trace = self._world.secrets.hide(trace_of(error))
+            self.trace = self._context.secrets.hide(trace_of(error))
             log.error("connector %s failed: %s", self._name, self.trace)
             self._stopping.wait()
         finally:
@@ -89,7 +89,7 @@ class Owner:
             self._divide(maker, awaited(maker, self._stopping, self._wait_for))
         with ExitStack() as beside:
             if setup := maker.setup:
-                beside.callback(Heartbeats(self._world.spark, setup, Offsets(self._kept).read_to).stop)
+                beside.callback(Heartbeats(self._context.spark, setup, Offsets(self._kept).read_to).stop)
                 beside.callback(SignalWatch(setup, self._kept, self._tables).stop)
             self._follow(maker)
 
@@ -128,5 +128,5 @@ class Owner:
         return [part for share in self._shares for part in share]
 
     def _wait_for(self, what: str) -> str:
-        self.waits_for = self._world.secrets.hide(what)
+        self.waits_for = self._context.secrets.hide(what)
         return self.waits_for

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.connect.offsets import Offsets
 from penstock.connect.sinks.record_sink import next_offsets
+from penstock.connect.worker.offsets import Offsets
 from penstock.serve.json_bodies import whole_number
 from penstock.serve.rest_errors import RestError
 

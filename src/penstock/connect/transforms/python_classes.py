@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.connect.definition import Property, listed
-from penstock.connect.providers import PLUGIN_PATH
 from penstock.connect.records.json_data import require_schema
 from penstock.connect.records.record import ConnectRecord, NoValue, Part, PassingFault
 from penstock.connect.transforms.state import TransformPlugin
+from penstock.connect.worker.providers import PLUGIN_PATH
 from penstock.errors import PenstockError
 
 PREFIX = "python:"

@@ -15,8 +15,6 @@ from typing import Any
 from penstock.connect.definition import INERT, Check, Property, of_file
 from penstock.connect.java.date_patterns import WrongPattern
 from penstock.connect.java.date_time_formatter import DatePattern, date_pattern
-from penstock.connect.keystores import pem_files
-from penstock.connect.properties import DATASTAX_CLASS
 from penstock.connect.sinks.cql import contact_points
 from penstock.connect.sinks.cql.mapping import mapping, plain
 from penstock.connect.sinks.cql.properties import TABLE_CHECKS
@@ -35,6 +33,8 @@ from penstock.connect.sinks.cql.routes import (
 from penstock.connect.sinks.cql.topic_codecs import SEPARATORS, UNITS_SINCE_EPOCH, TopicCodec, is_english
 from penstock.connect.sinks.destination import Tolerance
 from penstock.connect.sinks.properties import FREE as OF_SINKS, Problems, of_any_sink, of_connect
+from penstock.connect.source.properties import DATASTAX_CLASS
+from penstock.connect.worker.keystores import pem_files
 from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.process.paths import is_file

@@ -7,8 +7,6 @@ from functools import cache
 from typing import Any
 
 from penstock.connect.definition import Check, Property, of_file
-from penstock.connect.keystores import pem_files
-from penstock.connect.properties import SINK_CLASS
 from penstock.connect.sinks.cql import contact_points
 from penstock.connect.sinks.cql.mapping import WrongMapping, mapping
 from penstock.connect.sinks.cql.routes import (
@@ -24,6 +22,8 @@ from penstock.connect.sinks.cql.routes import (
 )
 from penstock.connect.sinks.destination import Tolerance
 from penstock.connect.sinks.properties import FREE as OF_SINKS, SINK_CHECKS, Problems, of_any_sink, of_connect
+from penstock.connect.source.properties import SINK_CLASS
+from penstock.connect.worker.keystores import pem_files
 from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.process.paths import is_file

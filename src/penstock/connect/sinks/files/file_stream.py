@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 from penstock.connect.definition import Property, of_property, settings_of
 from penstock.connect.java.text import line_of
-from penstock.connect.properties import FILE_STREAM_CLASS
 from penstock.connect.records.record import ConnectRecord
 from penstock.connect.sinks.destination import Bad, Tolerance, tolerance_of
 from penstock.connect.sinks.files.errors import told
 from penstock.connect.sinks.properties import FREE as OF_SINKS, Problems, of_any_sink, of_connect
+from penstock.connect.source.properties import FILE_STREAM_CLASS
 
 CLASS = FILE_STREAM_CLASS
 CLASS_NAMES = (CLASS, "FileStreamSinkConnector", "FileStreamSink")

@@ -12,10 +12,10 @@ from typing import Any
 
 from penstock.connect.definition import Check, Property, of_file, of_property, settings_of
 from penstock.connect.java.date_time_formatter import zone_of
-from penstock.connect.properties import JDBC_CLASS
 from penstock.connect.sinks.destination import Tolerance, tolerance_of
 from penstock.connect.sinks.jdbc.url import libpq_url, parsed, settings as libpq_settings
 from penstock.connect.sinks.properties import FREE as OF_SINKS, SINK_CHECKS, Problems, of_any_sink, of_connect
+from penstock.connect.source.properties import JDBC_CLASS
 from penstock.extras import install
 
 CLASS = JDBC_CLASS

@@ -13,11 +13,11 @@ from functools import cache
 from typing import Any
 
 from penstock.connect.definition import INERT, Property
-from penstock.connect.properties import REPLICATION_CLASS
 from penstock.connect.records.converters import AVRO, JSON, PROTOBUF, options_of, registry_of
 from penstock.connect.sinks.cql import properties as sink_properties
 from penstock.connect.sinks.cql.properties import access, of_credentials
 from penstock.connect.sinks.properties import FREE as OF_SINKS, Problems, of_any_sink, of_connect
+from penstock.connect.source.properties import REPLICATION_CLASS
 from penstock.cql.cql_writer import described
 from penstock.database.access import NoTls
 from penstock.database.retrying import DatabaseUnavailable

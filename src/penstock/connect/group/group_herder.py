@@ -11,19 +11,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.connect.checks import CheckedConfig
-from penstock.connect.connector_store import STARTED, STOPPED, StoredConnector
-from penstock.connect.connector_tasks import own
 from penstock.connect.group.group_configs import DividedConnector, GroupConfigs, Restart
 from penstock.connect.group.group_work import ONCE, MemberMaker, SharedWork, wants_once
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
 from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
-from penstock.connect.offsets import Offsets, folder_of
-from penstock.connect.plugins import ConnectorPlugin, plugin_of
-from penstock.connect.running_task import UNASSIGNED
 from penstock.connect.sinks.offsets import SinkOffsets
-from penstock.connect.worker_face import Json, ShownConnector, Worker, told
-from penstock.connect.world import World
+from penstock.connect.worker.checks import CheckedConfig
+from penstock.connect.worker.connector_store import STARTED, STOPPED, StoredConnector
+from penstock.connect.worker.connector_tasks import own
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.herder import Herder, Json, ShownConnector, told
+from penstock.connect.worker.offsets import Offsets, folder_of
+from penstock.connect.worker.plugins import ConnectorPlugin, plugin_of
+from penstock.connect.worker.running_task import UNASSIGNED
 from penstock.errors import PenstockError
 from penstock.serve.rest_errors import RestError
 
@@ -89,18 +89,18 @@ class GroupConnector:
         return self._work.maker(self.name, self._of).sources()
 
 
-class GroupWorker(Worker):
+class GroupHerder(Herder):
     """A worker that shares the connectors of `topics` with all others of its group.
 
     Positions in `before`, the folder of a worker without a group, are taken over if the group has none.
     """
 
     def __init__(
-        self, world: World, topics: GroupTopics, address: str, member: MemberMaker, before: Path | None = None
+        self, context: WorkerContext, topics: GroupTopics, address: str, member: MemberMaker, before: Path | None = None
     ) -> None:
-        super().__init__(world, address)
+        super().__init__(context, address)
         self._topics, self._before = topics, before
-        self.work = SharedWork(world, topics.configs, topics.positions, topics.states, address, member)
+        self.work = SharedWork(context, topics.configs, topics.positions, topics.states, address, member)
 
     @property
     def cluster_id(self) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 from penstock.connect.definition import full_name
 from penstock.connect.group.group_settings import GroupSettings, group_settings
 from penstock.connect.java import regex as java_regex
-from penstock.connect.providers import KINDS, PLUGIN_PATH, Provided, Provider, read_properties, read_text
 from penstock.connect.records.converters import JSON
 from penstock.connect.records.sink_converters import CLASSES, OF_HEADERS
-from penstock.connect.secrets import of_config
+from penstock.connect.worker.providers import KINDS, PLUGIN_PATH, Provided, Provider, read_properties, read_text
+from penstock.connect.worker.secrets import of_config
 from penstock.durations import whole
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink

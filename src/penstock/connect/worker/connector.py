@@ -6,17 +6,17 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from penstock.connect.checks import check
-from penstock.connect.connector_store import PAUSED, STARTED, StoredConnector
-from penstock.connect.connector_tasks import AnyTask, TaskMaker, awaited, changed
-from penstock.connect.heartbeat import Heartbeats
-from penstock.connect.offsets import SIGNALS, KeptInFolder, Offsets, folder_of
-from penstock.connect.plugins import plugin_of
-from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
-from penstock.connect.signal_watch import SignalWatch
 from penstock.connect.sinks.offsets import SinkOffsets
-from penstock.connect.task import Setup
-from penstock.connect.world import World
+from penstock.connect.source.heartbeat import Heartbeats
+from penstock.connect.source.signal_watch import SignalWatch
+from penstock.connect.source.task import Setup
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.connector_store import PAUSED, STARTED, StoredConnector
+from penstock.connect.worker.connector_tasks import AnyTask, TaskMaker, awaited, changed
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.offsets import SIGNALS, KeptInFolder, Offsets, folder_of
+from penstock.connect.worker.plugins import plugin_of
+from penstock.connect.worker.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 class Connector:
     """Runs according to its stored state; its methods are called by one thread at a time."""
 
-    def __init__(self, name: str, kept: StoredConnector, world: World) -> None:
-        self.name, self.kept, self._world = name, kept, world
+    def __init__(self, name: str, kept: StoredConnector, context: WorkerContext) -> None:
+        self.name, self.kept, self._context = name, kept, context
         self.plugin = plugin_of(kept.config)
-        self.folder = folder_of(world.checkpoints, name)
+        self.folder = folder_of(context.checkpoints, name)
         self.offsets = (Offsets if self.plugin.type == "source" else SinkOffsets)(KeptInFolder(self.folder))
         self.tasks: list[RunningTask] = []
         self.trace = self.waits_for = ""
@@ -120,7 +120,7 @@ class Connector:
         try:
             maker = self._maker()
             checked, self.setup = maker.checked, maker.setup
-            self._world.secrets.keep(self.name, checked.secrets)
+            self._context.secrets.keep(self.name, checked.secrets)
             if checked.messages:
                 raise PenstockError("; ".join(checked.messages), next="correct the configuration")
             shares = maker.shares(awaited(maker, self._stopping, self._wait_for))
@@ -128,10 +128,10 @@ class Connector:
             self._keep_meters(tasks)
             self.tasks = [self._run(task) for task in tasks]
             if self.tasks and self.setup:
-                self._heartbeats = Heartbeats(self._world.spark, self.setup, self.offsets.read_to)
+                self._heartbeats = Heartbeats(self._context.spark, self.setup, self.offsets.read_to)
                 self._signals = SignalWatch(self.setup, self.offsets.kept, self._tables)
         except Exception as error:
-            self.trace = self._world.secrets.hide(trace_of(error))
+            self.trace = self._context.secrets.hide(trace_of(error))
             log.error("connector %s failed: %s", self.name, self.trace)
         finally:
             self.waits_for = ""
@@ -152,7 +152,7 @@ class Connector:
                     maker = self._maker()
                     self._replace([maker.task(number, share) for number, share in enumerate(maker.shares(sources))])
         except Exception as error:
-            self.trace = self._world.secrets.hide(trace_of(error))
+            self.trace = self._context.secrets.hide(trace_of(error))
             log.error("connector %s looks for no more topics: %s", self.name, self.trace)
         finally:
             self.waits_for = ""
@@ -175,25 +175,25 @@ class Connector:
                 self.tasks = [same.get(task.number) or self._run(task) for task in tasks]
 
     def _maker(self) -> TaskMaker:
-        world, checked = self._world, check(self.kept.config, self._world.provided, ask=False)
+        context, checked = self._context, check(self.kept.config, self._context.provided, ask=False)
         signals = str(self.folder / SIGNALS)
-        return TaskMaker(self.name, world.servers, checked, world.producer, self.offsets.kept.starts(), signals)
+        return TaskMaker(self.name, context.servers, checked, context.producer, self.offsets.kept.starts(), signals)
 
     def _tables(self) -> list[str]:
         return [part for one in self.tasks for part in one.task.parts]
 
     def _wait_for(self, what: str) -> str:
-        self.waits_for = self._world.secrets.hide(what)
+        self.waits_for = self._context.secrets.hide(what)
         return self.waits_for
 
     def _run(self, task: AnyTask) -> RunningTask:
-        world = self._world
-        hide = world.secrets.hide
-        return RunningTask(task, world.spark, self.folder, self._wrote, hide, world.meters, world.observer())
+        context = self._context
+        hide = context.secrets.hide
+        return RunningTask(task, context.spark, self.folder, self._wrote, hide, context.meters, context.observer())
 
     def _keep_meters(self, tasks: Sequence[AnyTask]) -> None:
         """Forget the meters of all queries but those of these tasks: a table that moved would be shown twice."""
-        meters = self._world.meters
+        meters = self._context.meters
         for number in range(len(tasks), self._most_tasks):
             meters.forget(key_of(self.name, number))
         self._most_tasks = max(self._most_tasks, len(tasks))

@@ -10,7 +10,7 @@ from penstock.cdc.ad_hoc import filter_problem
 from penstock.cdc.cdc_tables import expand, find_table
 from penstock.cdc.generations import Generations, published, vnode_of
 from penstock.cdc.planner import require_readable
-from penstock.connect.keystores import pem_files
+from penstock.connect.worker.keystores import pem_files
 from penstock.database.access import Access, NoTls
 from penstock.database.cql_connection import connection
 from penstock.database.retrying import DatabaseUnavailable, retrying

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.checks import check
-from penstock.connect.connector_store import PATIENCE, ConnectorWriter, StoredConnector
-from penstock.connect.providers import Provided, read_properties
-from penstock.connect.routes import as_config
+from penstock.connect.worker.checks import check
+from penstock.connect.worker.connector_store import PATIENCE, ConnectorWriter, StoredConnector
+from penstock.connect.worker.providers import Provided, read_properties
+from penstock.connect.worker.routes import as_config
 from penstock.errors import PenstockError
 from penstock.process.paths import is_file
 from penstock.wire.admin import Admin

@@ -105,4 +105,4 @@ CHECKS: dict[str, Check] = {
 @cache
 def properties() -> tuple[Property, ...]:
     """All properties with fixed names, in the order of the file."""
-    return of_file("penstock.connect", "properties.toml", CHECKS)
+    return of_file("penstock.connect.source", "properties.toml", CHECKS)

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from penstock.connect.definition import Property, read_all
-from penstock.connect.plugins import ConnectorPlugin, plugin_of
-from penstock.connect.providers import MOST, Provided
 from penstock.connect.records import converters
-from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
+from penstock.connect.worker.plugins import ConnectorPlugin, plugin_of
+from penstock.connect.worker.providers import MOST, Provided
+from penstock.connect.worker.secrets import Hiding, is_secret, masked, of_config, unrestored
 from penstock.serve.rest_errors import RestError
 
 MOST_PROPERTIES = 1_000

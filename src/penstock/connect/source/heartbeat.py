@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession, functions as F
 from penstock.codec.connect_schema import Schema, topic_name
 from penstock.codec.typed_records import RecordPart, TypedRecords
 from penstock.connect.records.converters import converter
-from penstock.connect.task import Setup
+from penstock.connect.source.task import Setup
 from penstock.errors import PenstockError, first_line
 
 log = logging.getLogger(__name__)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 
-from penstock.connect import database, topics
-from penstock.connect.checks import CheckedConfig
-from penstock.connect.plugins import ConnectorPlugin, plugin_of
+from penstock.connect import topics
 from penstock.connect.sinks import starts as sink_starts
 from penstock.connect.sinks.record_sink import AGE, SinkTask, overrides
 from penstock.connect.sinks.replication.task import ReplicationTask
-from penstock.connect.task import Setup, Task
+from penstock.connect.source import database
+from penstock.connect.source.task import Setup, Task
+from penstock.connect.worker.checks import CheckedConfig
+from penstock.connect.worker.plugins import ConnectorPlugin, plugin_of
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS as SECURITY
 

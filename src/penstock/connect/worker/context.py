@@ -8,14 +8,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from penstock.connect.providers import Provided
-from penstock.connect.secrets import Secrets
+from penstock.connect.worker.providers import Provided
+from penstock.connect.worker.secrets import Secrets
 from penstock.run.life_signs import Observer
 from penstock.watch.meters import Meters
 
 
 @dataclass(frozen=True)
-class World:
+class WorkerContext:
     """The session, and the settings of the worker; `checkpoints` is the folder of the checkpoints.
 
     `observer` makes one for each task.

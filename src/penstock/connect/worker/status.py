@@ -9,9 +9,9 @@ from typing import Any
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.connect.connector_store import PAUSED, STOPPED
-from penstock.connect.running_task import FAILED, RESTARTING, RUNNING, UNASSIGNED, key_of
-from penstock.connect.worker_face import Worker
+from penstock.connect.worker.connector_store import PAUSED, STOPPED
+from penstock.connect.worker.herder import Herder
+from penstock.connect.worker.running_task import FAILED, RESTARTING, RUNNING, UNASSIGNED, key_of
 from penstock.watch.meters import Meters
 from penstock.watch.program import Program
 from penstock.watch.status import status
@@ -25,7 +25,7 @@ AT_REST = (PAUSED, STOPPED)
 class TaskMetrics(Collector):
     """Counts tasks at each scrape."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Herder) -> None:
         self._worker = worker
 
     def collect(self) -> Iterator[Metric]:
@@ -40,7 +40,7 @@ class TaskMetrics(Collector):
             yield made
 
 
-def status_of(program: Program, meters: Meters, worker: Worker) -> dict[str, Any]:
+def status_of(program: Program, meters: Meters, worker: Herder) -> dict[str, Any]:
     """The /status of the worker."""
     found = list(worker.here())
     problems = [(state, text) for one in found for state, text in _problems(one)]
@@ -54,7 +54,7 @@ def status_of(program: Program, meters: Meters, worker: Worker) -> dict[str, Any
     }
 
 
-def unready(worker: Worker) -> list[str]:
+def unready(worker: Herder) -> list[str]:
     """Why the worker is not ready: the connectors and tasks that should run and do not; empty if all do."""
     return [f"{state}: {text}" for one in worker.here() for state, text in _problems(one)]
 

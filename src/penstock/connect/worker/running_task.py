@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.connect.sinks.record_sink import SinkTask
-from penstock.connect.task import Task
+from penstock.connect.source.task import Task
 from penstock.errors import PenstockError
 from penstock.query.query import Query
 from penstock.run.life_signs import Observer, Observers

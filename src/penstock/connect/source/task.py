@@ -14,9 +14,10 @@ from penstock.cdc.cdc_options import Image
 from penstock.codec.connect_schema import topic_name
 from penstock.codec.debezium import OPERATIONS
 from penstock.codec.typed_records import Transform, TypedRecords
-from penstock.connect import database, topics
+from penstock.connect import topics
 from penstock.connect.records.converters import converter
-from penstock.connect.source_checks import OVERRIDE
+from penstock.connect.source import database
+from penstock.connect.source.checks import OVERRIDE
 from penstock.connect.transforms.transform_chain import chain
 from penstock.database.table_catalog import split_name
 from penstock.kafka.client_options import CREATE, has_all

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from penstock.connect import database, properties, source_checks, topics
+from penstock.connect import topics
 from penstock.connect.definition import Property
 from penstock.connect.record_transforms import sink_transforms
 from penstock.connect.records import sink_converters
@@ -16,6 +16,7 @@ from penstock.connect.sinks.destination import Destination
 from penstock.connect.sinks.files import destination as files_destination, file_stream, properties as files_properties
 from penstock.connect.sinks.jdbc import destination as jdbc_destination, properties as jdbc_properties
 from penstock.connect.sinks.replication import properties as replication_properties
+from penstock.connect.source import checks as source_checks, database, properties
 from penstock.connect.transforms import transform_chain
 from penstock.errors import PenstockError
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock import __version__
-from penstock.connect.checks import CheckedConfig
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
-from penstock.connect.plugins import PLUGINS, ConnectorPlugin, plugin_named
 from penstock.connect.records.sink_converters import CLASSES, options as converter_options
-from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
 from penstock.connect.transforms import transform_chain
-from penstock.connect.worker_face import Worker
+from penstock.connect.worker.checks import CheckedConfig
+from penstock.connect.worker.herder import Herder
+from penstock.connect.worker.plugins import PLUGINS, ConnectorPlugin, plugin_named
+from penstock.connect.worker.routes import Answer, RestRequest, Routes, as_config, as_object
 from penstock.serve.rest_errors import RestError
 
 Json = dict[str, Any]
@@ -31,7 +31,7 @@ LEVELS = {
 """Java's log levels as Python's."""
 
 
-def _server(worker: Worker, ask: RestRequest) -> Answer:
+def _server(worker: Herder, ask: RestRequest) -> Answer:
     return 200, {
         "version": VERSION,
         "commit": f"penstock-{__version__}",
@@ -39,11 +39,11 @@ def _server(worker: Worker, ask: RestRequest) -> Answer:
     }
 
 
-def _health(worker: Worker, ask: RestRequest) -> Answer:
+def _health(worker: Herder, ask: RestRequest) -> Answer:
     return 200, {"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."}
 
 
-def _plugins(worker: Worker, ask: RestRequest) -> Answer:
+def _plugins(worker: Herder, ask: RestRequest) -> Answer:
     found = [{"class": one.name, "type": one.type, "version": __version__} for one in PLUGINS]
     if not ask.flag("connectorsOnly", "true"):
         found += [{"class": name, "type": "converter", "version": __version__} for name in CLASSES]
@@ -51,7 +51,7 @@ def _plugins(worker: Worker, ask: RestRequest) -> Answer:
     return 200, found
 
 
-def _plugin_config(worker: Worker, ask: RestRequest) -> Answer:
+def _plugin_config(worker: Herder, ask: RestRequest) -> Answer:
     name = ask.path["plugin"]
     if (full := full_name(name, CLASSES)) in CLASSES:
         return 200, definitions(converter_options(full))
@@ -60,7 +60,7 @@ def _plugin_config(worker: Worker, ask: RestRequest) -> Answer:
     return 200, definitions(_plugin(name).properties())
 
 
-def _validate(worker: Worker, ask: RestRequest) -> Answer:
+def _validate(worker: Herder, ask: RestRequest) -> Answer:
     config = as_config({name: value for name, value in as_object(ask.body).items() if value is not None})
     plugin = _plugin(ask.path["plugin"])
     if (chosen := config.get("connector.class", plugin.name)) not in plugin.names:
@@ -68,7 +68,7 @@ def _validate(worker: Worker, ask: RestRequest) -> Answer:
     return 200, validation(plugin.name, worker.check(config, plugin))
 
 
-def _loggers(worker: Worker, ask: RestRequest) -> Answer:
+def _loggers(worker: Herder, ask: RestRequest) -> Answer:
     named = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
     return 200, {
         "root": _level("root"),
@@ -76,11 +76,11 @@ def _loggers(worker: Worker, ask: RestRequest) -> Answer:
     }
 
 
-def _logger(worker: Worker, ask: RestRequest) -> Answer:
+def _logger(worker: Herder, ask: RestRequest) -> Answer:
     return 200, _level(_known(ask.path["logger"]))
 
 
-def _set_level(worker: Worker, ask: RestRequest) -> Answer:
+def _set_level(worker: Herder, ask: RestRequest) -> Answer:
     level = as_object(ask.body).get("level")
     if not level:
         raise RestError(400, "Desired 'level' parameter was not specified in request.")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-from penstock.connect import database
-from penstock.connect.signal_format import BadSignal, object_of
+from penstock.connect.source import database
+from penstock.connect.source.signal_format import BadSignal, object_of
 from penstock.database.retrying import REFUSED
 from penstock.database.table_catalog import quoted, split_name
 from penstock.errors import PenstockError

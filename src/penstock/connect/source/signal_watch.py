@@ -17,11 +17,11 @@ from typing import Any
 
 from penstock.cdc.ad_hoc import AdHoc
 from penstock.cdc.generations import FIRST_TOKEN
-from penstock.connect import database
-from penstock.connect.offsets import KeptPositions
-from penstock.connect.signal_channels import Arrived, Channel, SignalTable, SignalTopic
-from penstock.connect.signal_format import LOG, LONGEST_FILTER, BadSignal, Signal, signal_of
-from penstock.connect.task import Setup
+from penstock.connect.source import database
+from penstock.connect.source.signal_channels import Arrived, Channel, SignalTable, SignalTopic
+from penstock.connect.source.signal_format import LOG, LONGEST_FILTER, BadSignal, Signal, signal_of
+from penstock.connect.source.task import Setup
+from penstock.connect.worker.offsets import KeptPositions
 from penstock.errors import PenstockError, first_line
 from penstock.process.log_lines import quoted
 

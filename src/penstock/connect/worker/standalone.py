@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.connect.connector import Connector
-from penstock.connect.connector_files import ConnectorFiles
-from penstock.connect.connector_store import PAUSED, STARTED, ConnectorStore, StoredConnector
-from penstock.connect.only_worker import OnlyWorker
-from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED
-from penstock.connect.worker_face import Json, Worker, told
-from penstock.connect.world import World
+from penstock.connect.worker.connector import Connector
+from penstock.connect.worker.connector_files import ConnectorFiles
+from penstock.connect.worker.connector_store import PAUSED, STARTED, ConnectorStore, StoredConnector
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.herder import Herder, Json, told
+from penstock.connect.worker.only_worker import OnlyWorker
+from penstock.connect.worker.running_task import ENDED, FAILED, UNASSIGNED
 from penstock.serve.rest_errors import RestError
 
 
-class ConnectWorker(Worker):
+class StandaloneHerder(Herder):
     """Runs the connectors of a store; `only` says whether no other worker does."""
 
     def __init__(
-        self, world: World, store: ConnectorStore | ConnectorFiles, address: str, only: OnlyWorker | None = None
+        self,
+        context: WorkerContext,
+        store: ConnectorStore | ConnectorFiles,
+        address: str,
+        only: OnlyWorker | None = None,
     ) -> None:
-        super().__init__(world, address)
+        super().__init__(context, address)
         self.store, self._only = store, only
         self._connectors: dict[str, Connector] = {}
 
@@ -33,7 +37,7 @@ class ConnectWorker(Worker):
         if self._only:
             self._only.begin()
         for name, kept in self.store.load().items():
-            self._connectors[name] = Connector(name, kept, self.world)
+            self._connectors[name] = Connector(name, kept, self.context)
             self._connectors[name].start()
 
     def require(self) -> None:
@@ -110,5 +114,5 @@ class ConnectWorker(Worker):
         if name in self._connectors:
             self._connectors[name].change(kept)
         else:
-            self._connectors[name] = Connector(name, kept, self.world)
+            self._connectors[name] = Connector(name, kept, self.context)
             self._connectors[name].start()

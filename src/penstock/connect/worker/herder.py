@@ -11,15 +11,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from penstock.connect import database
-from penstock.connect.checks import CheckedConfig, check, require_bounded
-from penstock.connect.connector_store import STARTED, STOPPED, StoredConnector
-from penstock.connect.offsets import Offsets
-from penstock.connect.plugins import ConnectorPlugin, plugin_of
-from penstock.connect.secrets import restored
-from penstock.connect.signal_format import BadSignal, object_of, signal_of
-from penstock.connect.signal_watch import progress
-from penstock.connect.world import World
+from penstock.connect.source import database
+from penstock.connect.source.signal_format import BadSignal, object_of, signal_of
+from penstock.connect.source.signal_watch import progress
+from penstock.connect.worker.checks import CheckedConfig, check, require_bounded
+from penstock.connect.worker.connector_store import STARTED, STOPPED, StoredConnector
+from penstock.connect.worker.context import WorkerContext
+from penstock.connect.worker.offsets import Offsets
+from penstock.connect.worker.plugins import ConnectorPlugin, plugin_of
+from penstock.connect.worker.secrets import restored
 from penstock.serve.rest_errors import RestError
 
 T = TypeVar("T")
@@ -54,11 +54,11 @@ class ShownConnector(Protocol):
         """What it reads: the tables that the database has now, or the topics."""
 
 
-class Worker(ABC):
+class Herder(ABC):
     """The connectors of a worker or of its group; methods may be called in any thread, changes are done one by one."""
 
-    def __init__(self, world: World, address: str) -> None:
-        self.world, self.address = world, address
+    def __init__(self, context: WorkerContext, address: str) -> None:
+        self.context, self.address = context, address
         self._changes = threading.RLock()
 
     @property
@@ -214,7 +214,7 @@ class Worker(ABC):
         """Check a configuration; hidden values of an existing connector are taken from its configuration."""
         known = self.find(config.get("name", ""))
         given = restored(config, known.kept.config) if known else config
-        return check(given, self.world.provided, plugin=plugin)
+        return check(given, self.context.provided, plugin=plugin)
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """The configuration with its name; raises RestError (400) if it has errors."""

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.connect.checks import require_bounded
-from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
-from penstock.connect.providers import references
-from penstock.connect.secrets import masked
-from penstock.connect.worker_face import ShownConnector, Worker
+from penstock.connect.worker.checks import require_bounded
+from penstock.connect.worker.connector_store import PAUSED, STARTED, STOPPED
+from penstock.connect.worker.herder import Herder, ShownConnector
+from penstock.connect.worker.providers import references
+from penstock.connect.worker.secrets import masked
 from penstock.durations import whole
 from penstock.serve.json_bodies import MOST
 from penstock.serve.rest_errors import RestError
@@ -39,12 +39,12 @@ class RestRequest:
 
 Answer = tuple[int, Any]
 """The HTTP status, and the body; None for no body."""
-Call = Callable[[Worker, RestRequest], Answer]
+Call = Callable[[Herder, RestRequest], Answer]
 Routes = dict[str, dict[str, Call]]
 """By path and method."""
 
 
-def _list(worker: Worker, ask: RestRequest) -> Answer:
+def _list(worker: Herder, ask: RestRequest) -> Answer:
     if "expand" not in ask.query:
         return 200, worker.names()
     parts: dict[str, Callable[[str], dict[str, Any]]] = {
@@ -60,7 +60,7 @@ def _list(worker: Worker, ask: RestRequest) -> Answer:
     return 200, found
 
 
-def _create(worker: Worker, ask: RestRequest) -> Answer:
+def _create(worker: Herder, ask: RestRequest) -> Answer:
     if not isinstance(ask.body, dict) or not isinstance(ask.body.get("config"), dict):
         form = "`name` (the connector's name) and `config` (its configuration as an object)"
         raise RestError(400, f"The body must be an object with {form}")
@@ -76,37 +76,37 @@ def _create(worker: Worker, ask: RestRequest) -> Answer:
     return 201, _info_of_new(worker.get(name))
 
 
-def _get(worker: Worker, ask: RestRequest) -> Answer:
+def _get(worker: Herder, ask: RestRequest) -> Answer:
     return 200, _info(worker.get(ask.name))
 
 
-def _delete(worker: Worker, ask: RestRequest) -> Answer:
+def _delete(worker: Herder, ask: RestRequest) -> Answer:
     worker.delete(ask.name)
     return 204, None
 
 
-def _get_config(worker: Worker, ask: RestRequest) -> Answer:
+def _get_config(worker: Herder, ask: RestRequest) -> Answer:
     return 200, masked(worker.get(ask.name).kept.config)
 
 
-def _put_config(worker: Worker, ask: RestRequest) -> Answer:
+def _put_config(worker: Herder, ask: RestRequest) -> Answer:
     if worker.configure(ask.name, as_config(ask.body)):
         return 201, _info_of_new(worker.get(ask.name))
     return 200, _info(worker.get(ask.name))
 
 
-def _patch_config(worker: Worker, ask: RestRequest) -> Answer:
+def _patch_config(worker: Herder, ask: RestRequest) -> Answer:
     given = as_object(ask.body)
     changed = as_config({name: value for name, value in given.items() if value is not None})
     worker.patch(ask.name, {**dict.fromkeys(given), **changed})
     return 200, _info(worker.get(ask.name))
 
 
-def _status(worker: Worker, ask: RestRequest) -> Answer:
+def _status(worker: Herder, ask: RestRequest) -> Answer:
     return 200, worker.status(ask.name)
 
 
-def _restart(worker: Worker, ask: RestRequest) -> Answer:
+def _restart(worker: Herder, ask: RestRequest) -> Answer:
     tasks, failed = ask.flag("includeTasks"), ask.flag("onlyFailed")
     worker.restart(ask.name, tasks=tasks, only_failed=failed)
     return (202, worker.status(ask.name)) if tasks or failed else (204, None)
@@ -115,14 +115,14 @@ def _restart(worker: Worker, ask: RestRequest) -> Answer:
 def _wanting(state: str, status: int) -> Call:
     """Sets the state that the user wants."""
 
-    def call(worker: Worker, ask: RestRequest) -> Answer:
+    def call(worker: Herder, ask: RestRequest) -> Answer:
         worker.set_state(ask.name, state)
         return status, None
 
     return call
 
 
-def _tasks(worker: Worker, ask: RestRequest) -> Answer:
+def _tasks(worker: Herder, ask: RestRequest) -> Answer:
     connector = worker.get(ask.name)
     return 200, [
         {
@@ -133,29 +133,29 @@ def _tasks(worker: Worker, ask: RestRequest) -> Answer:
     ]
 
 
-def _task_status(worker: Worker, ask: RestRequest) -> Answer:
+def _task_status(worker: Herder, ask: RestRequest) -> Answer:
     return 200, worker.task(ask.name, _number(ask.path["task"]))
 
 
-def _restart_task(worker: Worker, ask: RestRequest) -> Answer:
+def _restart_task(worker: Herder, ask: RestRequest) -> Answer:
     worker.restart_task(ask.name, _number(ask.path["task"]))
     return 204, None
 
 
-def _topics(worker: Worker, ask: RestRequest) -> Answer:
+def _topics(worker: Herder, ask: RestRequest) -> Answer:
     return 200, {ask.name: {"topics": sorted(worker.get(ask.name).active)}}
 
 
-def _reset_topics(worker: Worker, ask: RestRequest) -> Answer:
+def _reset_topics(worker: Herder, ask: RestRequest) -> Answer:
     worker.get(ask.name).forget_topics()
     return 202, None
 
 
-def _offsets(worker: Worker, ask: RestRequest) -> Answer:
+def _offsets(worker: Herder, ask: RestRequest) -> Answer:
     return 200, {"offsets": worker.get(ask.name).offsets.read()}
 
 
-def _alter_offsets(worker: Worker, ask: RestRequest) -> Answer:
+def _alter_offsets(worker: Herder, ask: RestRequest) -> Answer:
     entries = as_object(ask.body).get("offsets")
     if not isinstance(entries, list) or not entries:
         raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
@@ -163,16 +163,16 @@ def _alter_offsets(worker: Worker, ask: RestRequest) -> Answer:
     return 200, {"message": "The offsets for this connector have been altered successfully"}
 
 
-def _forget_offsets(worker: Worker, ask: RestRequest) -> Answer:
+def _forget_offsets(worker: Herder, ask: RestRequest) -> Answer:
     worker.with_stopped(ask.name, lambda connector: connector.forget_offsets())
     return 200, {"message": "The offsets for this connector have been reset successfully"}
 
 
-def _signal(worker: Worker, ask: RestRequest) -> Answer:
+def _signal(worker: Herder, ask: RestRequest) -> Answer:
     return 202, {"id": worker.signal(ask.name, as_object(ask.body))}
 
 
-def _snapshots(worker: Worker, ask: RestRequest) -> Answer:
+def _snapshots(worker: Herder, ask: RestRequest) -> Answer:
     return 200, {"snapshots": worker.snapshots(ask.name)}
 
 

@@ -17,9 +17,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.connect import plugin_routes, routes
-from penstock.connect.routes import Answer, Call, RestRequest
-from penstock.connect.worker_face import Worker
+from penstock.connect.worker import plugin_routes, routes
+from penstock.connect.worker.herder import Herder
+from penstock.connect.worker.routes import Answer, Call, RestRequest
 from penstock.errors import PenstockError
 from penstock.serve.json_bodies import json_body
 from penstock.serve.listener import MONITORED
@@ -32,9 +32,9 @@ SLASH = "\x00"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def application(worker: Worker) -> Starlette:
+def application(worker: Herder) -> Starlette:
     """The application of a worker."""
-    hide = worker.world.secrets.hide
+    hide = worker.context.secrets.hide
 
     def failed(request: Request, error: Exception) -> Response:
         if isinstance(error, RestError):
@@ -70,7 +70,7 @@ class _Slashes(Starlette):
         await super().__call__(scope, receive, send)
 
 
-def _endpoint(worker: Worker, path: str, calls: Mapping[str, Call]) -> Endpoint:
+def _endpoint(worker: Herder, path: str, calls: Mapping[str, Call]) -> Endpoint:
     # The application's threads may all wait for a database: the event loop's own are for what monitors ask.
     in_thread: Callable[..., Awaitable[Answer]] = asyncio.to_thread if path in MONITORED else run_in_threadpool
 

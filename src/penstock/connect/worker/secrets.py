@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
-from penstock.connect.properties import properties
-from penstock.connect.providers import ResolvedConfig, is_reference
+from penstock.connect.source.properties import properties
+from penstock.connect.worker.providers import ResolvedConfig, is_reference
 from penstock.process.secret_settings import HIDDEN, has_secret_name, logins, without_logins
 
 _TYPES = {each.name: each.type for each in properties()}
