@@ -21,7 +21,7 @@ from penstock.local.jars import default_root
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "src/penstock/local/locks"
-VENDORED = ROOT / "src/penstock/watch/console/static/vendor/vendor.json"
+VENDORED = ROOT / "src/penstock/console/page/static/vendor/vendor.json"
 PACKAGES = ("requirements/build.txt", "requirements/dev.txt")
 UNKNOWN = "not stated"
 LONGEST = 60
@@ -33,7 +33,7 @@ This product is licensed under the Apache License 2.0 (LICENSE).
 It uses the packages and jars below. None of them is part of it: packages come from the package index when it is
 installed, jars from a Maven repository when a service is started. Each has the licence that its authors state.
 Part of it, and unchanged, are the libraries of the console's page: their licences stand beside them, in
-src/penstock/watch/console/static/vendor. Written by scripts/licences.py.
+src/penstock/console/page/static/vendor. Written by scripts/licences.py.
 """
 NAMES = (
     (r"apache.*2(\.0)?|^apache$|asl 2", "Apache-2.0"),

@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
-VENDOR = Path(__file__).parents[1] / "src/penstock/watch/console/static/vendor"
+VENDOR = Path(__file__).parents[1] / "src/penstock/console/page/static/vendor"
 LOCK = VENDOR / "vendor.json"
 MOST = 8 << 20
 """The most bytes of an archive and of a file in it."""

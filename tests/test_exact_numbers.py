@@ -30,12 +30,12 @@ from penstock.connect.sinks.cql.topic_codecs import TopicCodec
 from penstock.connect.sinks.cql.values import cell
 from penstock.connect.sinks.files.formats import JsonLines
 from penstock.connect.sinks.jdbc.values import text_of
+from penstock.console.reading.masking import Mask
 from penstock.database.cql_types import parse_type
 from penstock.kafka.record_view import shown
 from penstock.postgres.postgres_columns import TargetColumn
 from penstock.state.unsafe_rows import shown as shown_state
 from penstock.table.json_rows import decoded
-from penstock.watch.console.masking import Mask
 
 SOURCE = Path(__file__).parents[1] / "src" / "penstock"
 READERS = re.compile(r"(?<![\w.])json\.loads?\(|json\.decode\(|(?<!\w)Decoder\((?!Protocol)|orjson\.loads\(")
@@ -98,9 +98,9 @@ ALLOWED = {
     "state/store_rows.py": SPARKS,
     "state/stores.py": SPARKS,
     "state/unsafe_rows.py": SPARKS,
-    "watch/console/http_fetch.py": "numbers of other programs about themselves",
-    "watch/console/run_polling.py": "numbers of other programs about themselves",
-    "watch/console/worker_program.py": OWN,
+    "serve/http_client.py": "numbers of other programs about themselves",
+    "console/reading/run_polling.py": "numbers of other programs about themselves",
+    "console/reading/worker_program.py": OWN,
     "watch/graph.py": SPARKS,
     "watch/lineage.py": SPARKS,
     "watch/run_files.py": OWN,

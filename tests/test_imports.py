@@ -31,7 +31,7 @@ LAYERS = (
     "window join segment replicate",
     "run state ingest",
     "watch",
-    "connect",
+    "connect console",
     "cli __main__",
 )
 RANK = {part: rank for rank, line in enumerate(LAYERS) for part in line.split()}
@@ -70,7 +70,6 @@ SMALL = {
     "native.spill_files": "an idea of its own: state on disk",
     "replicate.take_source": "an idea of its own: writes that win over what the target keeps",
     "segment.like_pattern": "an idea of its own: LIKE as an expression of Java",
-    "watch.console.long_history": "an idea of its own: charts from Prometheus",
     "window.native_windows": "an idea of its own: windows by Spark's own aggregation",
 }
 # Class names that stand twice, and why.

@@ -66,7 +66,7 @@ def test_what_users_install_has_upper_bounds() -> None:
 
 def test_notice_names_all_that_is_locked() -> None:
     listed = set(re.findall(r"^  (\S+) (\S+): ", (ROOT / "NOTICE").read_text(), re.MULTILINE))
-    vendored = json.loads((ROOT / "src/penstock/watch/console/static/vendor/vendor.json").read_text())
+    vendored = json.loads((ROOT / "src/penstock/console/page/static/vendor/vendor.json").read_text())
     wanted = {(name, version) for name, versions in locked().items() for version in versions} | set(jars())
     wanted |= {(library["name"], library["version"]) for library in vendored}
     assert {(canonicalize_name(name) if ":" not in name else name, version) for name, version in listed} == wanted, (

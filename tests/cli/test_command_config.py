@@ -23,13 +23,13 @@ from kafka_topics import new_topic
 from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock.cli import command_config
+from penstock.console.data import ConsoleData, ConsoleSettings
+from penstock.console.reading.run_polling import Run
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import PLAINTEXT, Brokers
 from penstock.kafka.security import MECHANISMS, PROTOCOLS
+from penstock.serve.http_client import Address
 from penstock.watch import run_files
-from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
-from penstock.watch.console.http_fetch import Address
-from penstock.watch.console.run_polling import Run
 from penstock.watch.run_files import RunFile
 
 SECRET = "hush-hush"

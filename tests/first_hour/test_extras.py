@@ -14,7 +14,7 @@ from penstock.cli.main import COMMANDS
 
 pytestmark = pytest.mark.slow
 
-STATIC = ROOT / "src/penstock/watch/console/static"
+STATIC = ROOT / "src/penstock/console/page/static"
 PACKAGES = ("cdc", "cql", "files", "join", "kafka", "postgres", "segment", "table", "window", "ingest", "state", "wire")
 NAMES = """
 import importlib, sys

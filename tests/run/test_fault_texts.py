@@ -19,7 +19,14 @@ PIECES = ("\n \n", " ", "\t", "penstock.a", " x\npenstock.a: b\n", "a.", "\n", '
 
 
 def test_all_modules_whose_errors_end_queries_are_known() -> None:
-    programs = ("penstock.watch.", "penstock.ingest.", "penstock.serve.", "penstock.cli.", "penstock.connect.")
+    programs = (
+        "penstock.watch.",
+        "penstock.ingest.",
+        "penstock.serve.",
+        "penstock.cli.",
+        "penstock.connect.",
+        "penstock.console.",
+    )
     found = set()
     for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
         if module.name.startswith(programs) or module.name.endswith("__main__"):

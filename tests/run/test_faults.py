@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import kafka, write
-from penstock.delays import stage_failures
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.query import Unavailable
+from penstock.metrics.delays import stage_failures
 from penstock.run.faults import Fault, _summary, of_error, of_query
+from penstock.spark_runtime.failures import Unavailable
 from penstock.wire.errors import (
     ConnectionLost,
     DeliveryTimeout,

@@ -19,14 +19,14 @@ SERVERS = ("RestError", "BadQuery", "json_body")
 NOT_OF_BODIES = {
     ("serve/json_bodies.py", "type(value) is int"),  # the function itself
     ("connect/worker/offsets.py", "int(path.name)"),  # Spark's files
-    ("watch/console/console_routes.py", "int(limit)"),  # of a query, in digits
-    ("watch/console/record_query.py", "int(limit)"),
-    ("watch/console/record_query.py", "int(partition)"),
-    ("watch/console/record_query.py", "int(p)"),
-    ("watch/console/record_query.py", "int(at)"),
-    ("watch/console/topic_messages.py", "int(query.start)"),
-    ("watch/console/topic_messages.py", "int(RATE * TICK)"),
-    ("watch/console/topic_messages.py", "int(read / max(seconds, 0.001) * left)"),
+    ("console/routes.py", "int(limit)"),  # of a query, in digits
+    ("console/reading/record_query.py", "int(limit)"),
+    ("console/reading/record_query.py", "int(partition)"),
+    ("console/reading/record_query.py", "int(p)"),
+    ("console/reading/record_query.py", "int(at)"),
+    ("console/reading/topic_messages.py", "int(query.start)"),
+    ("console/reading/topic_messages.py", "int(RATE * TICK)"),
+    ("console/reading/topic_messages.py", "int(read / max(seconds, 0.001) * left)"),
 }
 
 

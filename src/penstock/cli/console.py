@@ -10,7 +10,7 @@ from penstock.cli.arguments import add_command_config, folder_here, port_or_any,
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.watch.console.console_data import ConsoleSettings
+    from penstock.console.data import ConsoleSettings
 
 LISTEN = "127.0.0.1:8085"
 
@@ -69,9 +69,9 @@ def _address(text: str) -> tuple[str, int]:
 
 def run(args: Namespace) -> int:
     # Imported here: the help needs none of it.
+    from penstock.console.server import serve
     from penstock.serve.hosts import Hosts, warn_if_open
     from penstock.serve.rest_server import address_of, bind
-    from penstock.watch.console.console_server import serve
 
     settings = _settings(args)
     host = args.listen[0]
@@ -86,9 +86,9 @@ def run(args: Namespace) -> int:
 
 def _settings(args: Namespace) -> ConsoleSettings:
     from penstock.cli.command_config import security
+    from penstock.console.data import ConsoleSettings
     from penstock.kafka.brokers import Brokers
-    from penstock.watch.console.console_data import ConsoleSettings
-    from penstock.watch.console.http_fetch import Address
+    from penstock.serve.http_client import Address
 
     protected = security(args)
     return ConsoleSettings(

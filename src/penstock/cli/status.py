@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 from penstock.cli import services
 from penstock.cli.arguments import add_command_config, folder_here, servers
 from penstock.cli.output import aligned, in_largest_units, printable
+from penstock.console.reading import run_status
+from penstock.console.reading.overview import furthest, problems, slowest, unmeasured
 from penstock.errors import PenstockError
 from penstock.local.services import status
 from penstock.local.start import load
 from penstock.watch import run_files
-from penstock.watch.console import run_status
-from penstock.watch.console.overview import furthest, problems, slowest, unmeasured
 from penstock.watch.run_files import RunFile
 
 PATIENCE = 2.0
@@ -117,9 +117,9 @@ def _stopped(args: Namespace) -> list[Run]:
         )
     # Imported here: they load Spark's types and the Kafka client.
     from penstock.cli.command_config import security
+    from penstock.console.reading.kafka_clusters import KafkaClusters
+    from penstock.console.reading.stopped_pipelines import StoppedPipelines
     from penstock.kafka.brokers import Brokers
-    from penstock.watch.console.kafka_clusters import KafkaClusters
-    from penstock.watch.console.stopped_pipelines import StoppedPipelines
 
     async def found() -> list[Run]:
         protected = security(args)

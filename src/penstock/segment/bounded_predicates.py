@@ -20,7 +20,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.errors import PenstockError
-from penstock.plans import require_classic
 from penstock.segment import linear_regex
 from penstock.segment.backtracking import Ambiguous, require_linear
 from penstock.segment.like_pattern import linear_regex as like_regex

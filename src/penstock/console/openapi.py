@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from penstock import __version__
-from penstock.watch.console.connect_clusters import ACTIONS
-from penstock.watch.console.console_routes import ROUTES, ApiRoute, Parameter
-from penstock.watch.console.page_security import TOKEN
+from penstock.console.page_security import TOKEN
+from penstock.console.reading.connect_clusters import ACTIONS
+from penstock.console.routes import ROUTES, ApiRoute, Parameter
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from penstock.console.reading.masking import Mask
 from penstock.process.secret_settings import HIDDEN
-from penstock.watch.console.masking import Mask
 
 SECRET = "s3cr3t-value"
 

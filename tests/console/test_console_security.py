@@ -13,14 +13,14 @@ import pytest
 from openapi_spec_validator import validate
 from starlette.testclient import TestClient
 
+from penstock.console import app as console_app
+from penstock.console.data import ConsoleData, ConsoleSettings
+from penstock.console.page_security import policy
+from penstock.console.routes import ROUTES
 from penstock.kafka.brokers import Brokers
 from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.http_client import Address
 from penstock.serve.json_bodies import DEEPEST, MOST
-from penstock.watch.console import console_app
-from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
-from penstock.watch.console.console_routes import ROUTES
-from penstock.watch.console.http_fetch import Address
-from penstock.watch.console.page_security import policy
 
 TOKEN = "a-token-of-the-test"
 ACTIONS = ("/api/dead-letters/dead/send", "/api/connectors/0/cdc/restart")

@@ -32,12 +32,13 @@ from starlette.testclient import TestClient
 from waiting import PATIENCE, patience, until
 
 from penstock import kafka, write
+from penstock.console import app as console_app
+from penstock.console.data import ConsoleData, ConsoleSettings
+from penstock.console.reading import dead_letter_sending, dead_letter_topics, topic_list
+from penstock.console.reading.data_worker import MOST_CALLS
+from penstock.console.routes import ROUTES, ApiRoute
 from penstock.kafka.brokers import Brokers
 from penstock.local.services import Services
-from penstock.watch.console import console_app, dead_letter_sending, dead_letter_topics, topic_list
-from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
-from penstock.watch.console.console_routes import ROUTES, ApiRoute
-from penstock.watch.console.data_worker import MOST_CALLS
 
 PARTITIONS = 3
 ROWS = 120

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.watch.console import worker_program
-from penstock.watch.console.data_worker import LONGEST, DataWorker, WorkerError
+from penstock.console.reading import worker_program
+from penstock.console.reading.data_worker import LONGEST, DataWorker, WorkerError
 
 SILENT = 8.0
 """Seconds; the process sends a sign of life each 2 seconds once it has started."""

@@ -14,17 +14,18 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from penstock.console import page_security
+from penstock.console.data import ConsoleData, Json
+from penstock.console.event_stream import event
+from penstock.console.page_security import Refused
+from penstock.console.reading import long_history
+from penstock.console.reading.connect_clusters import ACTIONS
+from penstock.console.reading.data_worker import WorkerError
+from penstock.console.reading.topic_list import TopicList
 from penstock.errors import PenstockError
+from penstock.serve.http_client import fetch
 from penstock.serve.json_bodies import json_body
 from penstock.serve.rest_errors import GONE, RestError
-from penstock.watch.console import long_history, page_security
-from penstock.watch.console.connect_clusters import ACTIONS
-from penstock.watch.console.console_data import ConsoleData, Json
-from penstock.watch.console.data_worker import WorkerError
-from penstock.watch.console.event_stream import event
-from penstock.watch.console.http_fetch import fetch
-from penstock.watch.console.page_security import Refused
-from penstock.watch.console.topic_list import TopicList
 
 LONGEST = 2000
 """The longest value of a parameter in characters."""

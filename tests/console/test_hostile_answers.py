@@ -15,20 +15,21 @@ import pytest
 from console_process import http_server, status
 from starlette.testclient import TestClient
 
+from penstock.console import app as console_app, routes as console_routes
+from penstock.console.data import ConsoleData, ConsoleSettings
+from penstock.console.reading import topic_list
+from penstock.console.reading.dead_letter_topics import MOST_KEPT, Letter, _Newest
+from penstock.console.reading.masking import Mask
+from penstock.console.reading.stopped_pipelines import StoppedPipelines
+from penstock.console.reading.topic_list import TopicList
+from penstock.console.reading.topic_messages import PartitionRecords
+from penstock.console.routes import while_connected
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
 from penstock.serve.hosts import Hosts, guarded
-from penstock.watch.console import console_app, console_routes, topic_list
-from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
-from penstock.watch.console.console_routes import while_connected
-from penstock.watch.console.dead_letter_topics import MOST_KEPT, Letter, _Newest
-from penstock.watch.console.http_fetch import Address
-from penstock.watch.console.masking import Mask
-from penstock.watch.console.stopped_pipelines import StoppedPipelines
-from penstock.watch.console.topic_list import TopicList
-from penstock.watch.console.topic_messages import PartitionRecords
+from penstock.serve.http_client import Address
 
-STATES = Path(__file__).parents[2] / "data/earlier_build.tar.gz"
+STATES = Path(__file__).parents[1] / "data/earlier_build.tar.gz"
 HALF = "\ud800"
 """Half of a character: valid in JSON as an escape, and not in UTF-8."""
 
@@ -142,7 +143,7 @@ def test_checkpoints_that_cannot_be_read_are_the_first_problem(tmp_path: Path, m
     def broken(roots: object) -> None:
         raise ValueError("this is broken")
 
-    monkeypatch.setattr("penstock.watch.console.stopped_pipelines._shown", broken)
+    monkeypatch.setattr("penstock.console.reading.stopped_pipelines._shown", broken)
     with client(checkpoints=tmp_path) as made:
         (problem,) = made.get("/api/overview").json()["problems"]
     assert (problem["severity"], problem["where"]) == ("failed", str(tmp_path))

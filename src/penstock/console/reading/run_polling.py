@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.console.reading import run_status
 from penstock.errors import PenstockError
+from penstock.serve.http_client import MOST, Address, HttpAnswer, NoHttpAnswer, TookTooLong, fetch
 from penstock.watch import run_files
-from penstock.watch.console import run_status
-from penstock.watch.console.http_fetch import MOST, Address, HttpAnswer, NoHttpAnswer, TookTooLong, fetch
 from penstock.watch.run_files import RunFile
 
 PERIOD, PATIENCE = 1.0, 0.8

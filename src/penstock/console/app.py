@@ -21,20 +21,20 @@ from starlette.staticfiles import StaticFiles
 
 from penstock import __version__
 from penstock.codec import exact_json
+from penstock.console import page_security, routes as console_routes
+from penstock.console.data import ConsoleData
+from penstock.console.openapi import description
+from penstock.console.reading.connect_clusters import ConnectRefused
+from penstock.console.reading.data_worker import UNEXPECTED, WorkerError
+from penstock.console.reading.topic_list import CHECK_KAFKA
+from penstock.console.routes import ROUTES, ApiRoute
 from penstock.errors import PenstockError
 from penstock.serve.hosts import Asgi, Message, Receive, Send
-from penstock.watch.console import console_routes, page_security
-from penstock.watch.console.connect_clusters import ConnectRefused
-from penstock.watch.console.console_data import ConsoleData
-from penstock.watch.console.console_openapi import description
-from penstock.watch.console.console_routes import ROUTES, ApiRoute
-from penstock.watch.console.data_worker import UNEXPECTED, WorkerError
-from penstock.watch.console.topic_list import CHECK_KAFKA
 from penstock.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
-STATIC = Path(__file__).parent / "static"
+PAGE = Path(__file__).parent / "page/static"
 LONGEST_PATH = 4000
 """In characters. Python makes no number of more digits than that, which a part of a path may be."""
 STATUSES = {
@@ -72,7 +72,7 @@ def app(data: ConsoleData) -> Asgi:
         Route("/health", _health),
         Route("/metrics", metrics.answer),
         Route("/", _page),
-        Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
+        Mount("/static", StaticFiles(directory=PAGE, check_dir=False)),
     ]
     errors = {PenstockError: _told, KafkaError: _told_kafka, HTTPException: _told_http, Exception: _told_unknown}
     return _secured(Starlette(routes=routes, lifespan=data.running, exception_handlers=errors))
@@ -136,7 +136,7 @@ def _answering(route: ApiRoute, data: ConsoleData, metrics: Metrics) -> Callable
 
 
 async def _page(request: Request) -> Response:
-    return FileResponse(STATIC / "index.html", media_type="text/html")
+    return FileResponse(PAGE / "index.html", media_type="text/html")
 
 
 async def _document(request: Request) -> Response:
@@ -180,7 +180,7 @@ def _error(status: int, what: str, where: str, next: str, headers: dict[str, str
 
 def _secured(inner: Asgi) -> Asgi:
     """Adds the headers of security to each answer."""
-    page = STATIC / "index.html"
+    page = PAGE / "index.html"
     policy = page_security.policy(page.read_text() if page.exists() else "")
     too_long = _error(414, "the address is too long", "path", "see /openapi.json")
     added = [(name.lower().encode(), value.encode()) for name, value in page_security.headers(policy).items()]

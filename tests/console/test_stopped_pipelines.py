@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.identity import CDC, CheckpointIdentity, SinkTarget, SourceIdentity, keep
-from penstock.watch.console.stopped_pipelines import StoppedPipelines
+from penstock.console.reading.stopped_pipelines import StoppedPipelines
 
 
 async def no_topic(topic: str) -> tuple[dict[int, int], dict[int, int]]:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from penstock.console.reading.masking import Mask
+from penstock.console.reading.run_status import NAME, TRACE, list_of, map_of, number, record, text
 from penstock.errors import PenstockError
 from penstock.process.secret_settings import HIDDEN, has_secret_name, without_logins
-from penstock.watch.console.http_fetch import Address, HttpAnswer, TooLargeAnswer, fetch
-from penstock.watch.console.masking import Mask
-from penstock.watch.console.run_status import NAME, TRACE, list_of, map_of, number, record, text
+from penstock.serve.http_client import Address, HttpAnswer, TooLargeAnswer, fetch
 
 Json = dict[str, Any]
 

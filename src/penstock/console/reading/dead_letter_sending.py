@@ -15,13 +15,13 @@ from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.console.reading.dead_letter_topics import LOOKED, TOPIC, Letter, letters_of, range_of
+from penstock.console.reading.masking import Mask
+from penstock.console.reading.record_query import BadQuery, Json, Offsets, offsets_of, text_of
+from penstock.console.reading.topic_messages import opened
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
 from penstock.serve.json_bodies import whole_number
-from penstock.watch.console.dead_letter_topics import LOOKED, TOPIC, Letter, letters_of, range_of
-from penstock.watch.console.masking import Mask
-from penstock.watch.console.record_query import BadQuery, Json, Offsets, offsets_of, text_of
-from penstock.watch.console.topic_messages import opened
 from penstock.wire.errors import KafkaError
 from penstock.wire.topic_records import Reader
 

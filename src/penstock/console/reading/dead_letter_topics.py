@@ -15,10 +15,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from penstock.console.reading.masking import Mask
+from penstock.console.reading.record_query import Json, Offsets, is_offset, query_of
+from penstock.console.reading.topic_messages import NoTopic, Viewer, fitting, opened, rows_of
 from penstock.kafka.record_view import iso_time, plain_text
-from penstock.watch.console.masking import Mask
-from penstock.watch.console.record_query import Json, Offsets, is_offset, query_of
-from penstock.watch.console.topic_messages import NoTopic, Viewer, fitting, opened, rows_of
 from penstock.wire.errors import ConnectionLost, KafkaError, RequestTimeout, UnknownTopicOrPartition
 from penstock.wire.topic_records import Reader
 

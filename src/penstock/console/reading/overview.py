@@ -15,7 +15,7 @@ from penstock.watch import graph as graphs
 
 if TYPE_CHECKING:
     # `penstock status` uses this module without the extra that asks other servers.
-    from penstock.watch.console.run_polling import Run
+    from penstock.console.reading.run_polling import Run
 
 Json = dict[str, Any]
 KafkaOf = Callable[[str | None], str | None]

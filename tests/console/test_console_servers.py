@@ -15,7 +15,7 @@ import requests
 from console_process import Answers, ConsoleProcess, console, http_server, status
 from waiting import PATIENCE, until
 
-from penstock.watch.console.http_fetch import MOST
+from penstock.serve.http_client import MOST
 
 SECRETS = {
     "database.password": "s3cret-1",

@@ -10,11 +10,11 @@ import pytest
 from console_process import status
 from hypothesis import given, strategies as st
 
-from penstock.watch.console import run_polling
-from penstock.watch.console.http_fetch import Address
-from penstock.watch.console.overview import overview, problems
-from penstock.watch.console.run_polling import Run
-from penstock.watch.console.run_status import LINE, WORD, taken
+from penstock.console.reading import run_polling
+from penstock.console.reading.overview import overview, problems
+from penstock.console.reading.run_polling import Run
+from penstock.console.reading.run_status import LINE, WORD, taken
+from penstock.serve.http_client import Address
 
 HERE = Address("http://127.0.0.1:9400", None)
 

@@ -13,16 +13,16 @@ from typing import Any
 
 from penstock import __version__
 from penstock.checkpoint.checkpoint_folder import location
+from penstock.console.event_stream import OverviewEvents, Streams
+from penstock.console.reading import overview
+from penstock.console.reading.connect_clusters import ConnectClusters
+from penstock.console.reading.data_worker import DataWorker
+from penstock.console.reading.kafka_clusters import KafkaClusters
+from penstock.console.reading.masking import Mask
+from penstock.console.reading.run_polling import Run, Runs
+from penstock.console.reading.stopped_pipelines import StoppedPipelines
 from penstock.kafka.brokers import Brokers
-from penstock.watch.console import overview
-from penstock.watch.console.connect_clusters import ConnectClusters
-from penstock.watch.console.data_worker import DataWorker
-from penstock.watch.console.event_stream import OverviewEvents, Streams
-from penstock.watch.console.http_fetch import Address
-from penstock.watch.console.kafka_clusters import KafkaClusters
-from penstock.watch.console.masking import Mask
-from penstock.watch.console.run_polling import Run, Runs
-from penstock.watch.console.stopped_pipelines import StoppedPipelines
+from penstock.serve.http_client import Address
 
 Json = dict[str, Any]
 

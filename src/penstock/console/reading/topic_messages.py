@@ -23,11 +23,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.codec.registry import Registry
-from penstock.errors import PenstockError
-from penstock.kafka.brokers import Brokers
-from penstock.kafka.record_view import view
-from penstock.watch.console.masking import Mask
-from penstock.watch.console.record_query import (
+from penstock.console.reading.masking import Mask
+from penstock.console.reading.record_query import (
     BadQuery,
     Json,
     Offsets,
@@ -38,7 +35,10 @@ from penstock.watch.console.record_query import (
     query_of,
     text_of,
 )
-from penstock.watch.console.topic_list import PATIENCE as ANSWER, REQUEST
+from penstock.console.reading.topic_list import PATIENCE as ANSWER, REQUEST
+from penstock.errors import PenstockError
+from penstock.kafka.brokers import Brokers
+from penstock.kafka.record_view import view
 from penstock.wire.errors import UnknownTopicOrPartition
 from penstock.wire.fetcher import Unreadable
 from penstock.wire.topic_records import Reader

@@ -40,7 +40,7 @@ MOST_CALLS = 16
 """The most calls at a time."""
 UNEXPECTED = "Unexpected"
 """The kind of an error that is one of penstock's own."""
-PROGRAM = "penstock.watch.console.worker_program"
+PROGRAM = "penstock.console.reading.worker_program"
 
 
 class WorkerBusy(PenstockError):

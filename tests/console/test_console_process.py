@@ -55,7 +55,7 @@ def test_it_starts_fast_and_takes_little_memory(tmp_path: Path) -> None:
 
 
 def _modules_of_start() -> set[str]:
-    code = "import sys, penstock.watch.console.console_server; print(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys, penstock.console.server; print(*{name.partition('.')[0] for name in sys.modules})"
     return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
 
 
@@ -200,7 +200,7 @@ with http_server({"GET /status": status()}) as made:
     print(made.url, flush=True)
     sys.stdin.read()
 """
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "support")}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
     run = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )

@@ -7,11 +7,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.console.app import app
+from penstock.console.data import ConsoleData, ConsoleSettings
 from penstock.process.signals import heeded
 from penstock.serve.hosts import Asgi, Hosts, guarded
 from penstock.serve.rest_server import ALLOW, BoundedServer
-from penstock.watch.console.console_app import app
-from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
 
 GRACE = 2
 """Seconds in which answers that have begun may end."""

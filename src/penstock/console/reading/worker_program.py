@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any
 
 from penstock.codec import exact_json
+from penstock.console.reading.data_worker import AHEAD, BEAT, LONGEST, UNEXPECTED
+from penstock.console.reading.topic_list import CHECK_KAFKA
 from penstock.errors import PenstockError
-from penstock.watch.console.data_worker import AHEAD, BEAT, LONGEST, UNEXPECTED
-from penstock.watch.console.topic_list import CHECK_KAFKA
 from penstock.wire.errors import KafkaError
 
 CALLS = {
@@ -57,7 +57,7 @@ class Calls:
     async def _answer(self, id: int, call: str, args: dict[str, Any]) -> None:
         try:
             module, _, name = CALLS[call].partition(".")
-            function = getattr(await asyncio.to_thread(import_module, f"penstock.watch.console.{module}"), name)
+            function = getattr(await asyncio.to_thread(import_module, f"penstock.console.reading.{module}"), name)
             found = function(**args)
             if isinstance(found, AsyncIterator):
                 async for item in found:

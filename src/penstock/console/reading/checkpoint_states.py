@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from penstock.console.reading.masking import Mask
 from penstock.errors import PenstockError
 from penstock.state.direct import Direct
 from penstock.state.stores import LIMIT, NoSuchState, States
-from penstock.watch.console.masking import Mask
 
 
 class NeedsSpark(PenstockError):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from penstock.console.reading.topic_list import Offsets, TopicList
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
-from penstock.watch.console.topic_list import Offsets, TopicList
 from penstock.wire.cluster import addresses
 
 Servers = frozenset[tuple[str, int]]

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from penstock.errors import PenstockError
-from penstock.watch.console.http_fetch import Address, NoHttpAnswer, fetch
+from penstock.serve.http_client import Address, NoHttpAnswer, fetch
 
 RANGES = {"1h": 3600, "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400}
 POINTS = 240
