@@ -29,6 +29,7 @@ BATCH = Batch("00000000-0000-0000-0000-000000000001", 0)
 BATCHES = 4
 """More than a query needs that reads some clicks and ends."""
 RULES = [segment.rule("seen", when="page = 'a'", ttl="1 day", to="seen")]
+PATTERNS = [segment.rule("seen", when="page LIKE 'a%'", ttl="1 day", to="seen")]
 
 
 @dataclass
@@ -133,6 +134,9 @@ class Client:
             "segment.match": lambda: segment.match(self.clicks, RULES, key="user", at="ts", name="seen"),
             'segment.match with clock="events"': lambda: segment.match(
                 *(self.clicks, RULES), key="user", at="ts", name="past", clock="events"
+            ),
+            "segment.match with LIKE or a regular expression": lambda: segment.match(
+                self.clicks, PATTERNS, key="user", at="ts", name="liked"
             ),
             "table.count": lambda: table.count(self.users, by="page", name="counted"),
             "table.aggregate": lambda: table.aggregate(self.users, by="page", name="summed", n="count(*)"),
