@@ -26,29 +26,28 @@ SOURCE = ROOT / "src/penstock"
 BEGIN = "<!-- From here on written by `python scripts/messages.py`. -->\n"
 AREAS = {
     "Commands": "cli __main__ extras",
-    "Settings": "config paths serve signals schema delivery lazy public trial",
+    "Settings": "durations border process serve lazy",
     "Changes of tables (`cdc`)": "cdc",
     "The database (CQL connections and values)": "database",
     "CQL tables (`cql`)": "cql",
-    "Kafka sources and sinks (`kafka`)": "kafka upsert",
+    "Kafka sources and sinks (`kafka`)": "kafka",
     "The Kafka client (`penstock.wire`)": "wire",
     "Formats and the schema registry": "codec",
-    "Pipelines and queries": "run query sink_part real_time plans markers session warm log_lines waits spark_refusals",
-    "Clusters": "spark_settings executors workers",
+    "Pipelines and queries": "run query spark_runtime",
     "Checkpoints": "checkpoint",
     "Windows, tables and joins": "window table join keyed_state",
     "Segments (`segment`)": "segment",
     "Replication and comparison (`replicate`)": "replicate",
     "PostgreSQL, files and Delta Lake": "postgres files delta",
-    "Kafka Connect's interface (`penstock connect`)": "connect rest java_regex_syntax",
+    "Kafka Connect's interface (`penstock connect`)": "connect",
     "Events by HTTP (`penstock ingest`)": "ingest",
     "State from outside (`penstock state`)": "state",
-    "Metrics, graphs and the console (`penstock status`, `console`, `dashboards`)": "watch delays",
+    "Metrics, graphs and the console (`penstock status`, `console`, `dashboards`)": "watch console metrics",
     "Local servers, jars and Java": "local",
     "Compiled loops": "native",
 }
 AREA = {part: area for area, parts in AREAS.items() for part in parts.split()}
-TEXT_AT = {"Refused": 1, "RestError": 1, "BadBytes": 1, "ConnectRefused": 1, "OSError": 1}
+TEXT_AT = {"RefusedRequest": 1, "RestError": 1, "BadBytes": 1, "ConnectRefused": 1, "OSError": 1}
 """Where the text is among the arguments, if it is not the first."""
 SILENT = {"AttributeError", "AssertionError", "KeyError", "RecursionError", "StopIteration", "SystemExit"}
 """Errors without a text for users."""
@@ -225,8 +224,8 @@ def _constructed(module: Module) -> Iterator[Entry]:
         if not isinstance(node, ast.Call):
             continue
         name = name_of(node.func)
-        # A refusal of Spark becomes one of our errors elsewhere.
-        ours = name in kinds("PenstockError") or name == "Refusal"
+        # These become our errors, or answers, elsewhere.
+        ours = name in kinds("PenstockError") or name in ("Refusal", "RefusedRequest", "DamagedRow")
         if not ours and not (id(node) in raised and _is_error(name)) and not _is_usage(node):
             continue
         text = _text(node, name)
@@ -245,7 +244,7 @@ def _of_class(name: str) -> ast.expr | None:
 def _is_error(name: str) -> bool:
     builtin = getattr(__builtins__, name, None) if not isinstance(__builtins__, dict) else __builtins__.get(name)
     known = isinstance(builtin, type) and issubclass(builtin, Exception) and name not in SILENT
-    more = ("ArgumentTypeError", "MarkedYAMLError", "Refused", "BadBytes", "CorruptRecords", "TooLarge")
+    more = ("ArgumentTypeError", "MarkedYAMLError", "BadBytes", "CorruptRecords", "DecompressedTooLarge")
     return known or name in more or name in kinds("KafkaError")
 
 

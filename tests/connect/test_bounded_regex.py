@@ -151,6 +151,7 @@ FROM_OUTSIDE = {
     "connect/transforms/conversions.py": "one of two expressions in the line above, without a repeated group",
     "codec/problem.py": "the constants PATTERNS",
     "cli/cql.py": "a name, escaped",
+    "run/faults.py": "built around a constant, escaped",
     "local/java.py": "an argument, which is in the source",
     "query/real_time.py": "the pipeline's own code, which Spark's source compiles, too",
 }

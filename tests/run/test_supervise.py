@@ -26,6 +26,7 @@ from penstock.run import faults, supervise
 from penstock.run.faults import Fault
 from penstock.run.life_signs import Observer
 from penstock.run.supervise import PipelineRun, StopRequests, Watched
+from penstock.spark_runtime import running_query
 
 LONG = timedelta(hours=1)
 
@@ -167,8 +168,8 @@ def query(name: str, *, active: bool) -> Any:
 def test_a_failure_is_told_before_the_batches_of_the_other_queries_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     broken, busy = query("shop.a", active=False), query("shop.b", active=True)
     fault = Fault("a worker died", False, query="shop.a")
-    monkeypatch.setattr(faults, "of_query", lambda one: fault if one is broken else None)
-    monkeypatch.setattr(supervise, "end_after_batch", lambda spark, query: None)
+    monkeypatch.setattr(faults, "of_query", lambda one, stopped: fault if one is broken else None)
+    monkeypatch.setattr(running_query, "end_after_batch", lambda spark, query: None)
     monkeypatch.setattr(PipelineRun, "_start", lambda run: [Watched(broken), Watched(busy)])
     observer, stop = Told(), StopRequests(threading.Event(), threading.Event())
     run = PipelineRun(Waiting(lambda: None), cast(SparkSession, None), Path("nowhere"), stop, observer)

@@ -71,7 +71,8 @@ def test_a_topic_is_made_described_and_deleted(services: Services, theirs: Admin
 
 def test_partitions_are_added_and_never_taken_away(services: Services, topic: str, theirs: AdminClient) -> None:
     ask(services, lambda admin: admin.create_partitions(topic, 5))
-    assert len(theirs.list_topics(topic, timeout=PATIENCE).topics[topic].partitions) == 5
+    # The controller's answer comes before the other brokers' look at it.
+    until(lambda: len(theirs.list_topics(topic, timeout=PATIENCE).topics[topic].partitions) == 5, "partitions")
     with pytest.raises(errors.InvalidPartitions, match=f"{topic}.* 5"):
         ask(services, lambda admin: admin.create_partitions(topic, 4))
 

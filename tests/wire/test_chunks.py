@@ -17,12 +17,12 @@ from penstock.wire.records.compression import CODECS, NONE, ZSTD
 BOUND = 1_000_000
 PEAK = """
 import resource, sys
-from penstock.wire.fetcher import Chunk, RecordsTooLarge
+from penstock.wire.fetcher import FetchedBatches, RecordsTooLarge
 
 small, large = (memoryview(open(name, "rb").read()) for name in sys.argv[1:])
 
 def read(data):
-    return sum(table.num_rows for table in Chunk("t", 0, 0, None, data, None).tables(116_000_000, None))
+    return sum(table.num_rows for table in FetchedBatches("t", 0, 0, None, data, None).tables(116_000_000, None))
 
 assert read(small) == 1
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -73,14 +73,19 @@ class SinkProperties(Protocol):
     def settings(self, values: Values, config: Config) -> Any: ...
 
 
-def _sink(
-    own: SinkProperties, problems: Callable[[Any], Problems], destination: Callable[[Any], Destination]
-) -> ConnectorPlugin:
-    """The plugin of a sink of records; `problems` and `destination` take its settings."""
+class SinkChecks(Protocol):
+    """The module that asks a sink's system."""
+
+    def problems(self, settings: Any) -> Problems:
+        """What it has against these settings."""
+
+
+def _sink(own: SinkProperties, checks: SinkChecks, destination: Callable[[Any], Destination]) -> ConnectorPlugin:
+    """The plugin of a sink of records; `destination` takes its settings."""
 
     def reported(values: Values, config: Config) -> Problems:
         try:
-            yield from problems(own.settings(values, config))
+            yield from checks.problems(own.settings(values, config))
         except PenstockError as error:
             yield own.CONNECTION, str(error)
 
@@ -107,11 +112,11 @@ SOURCE = ConnectorPlugin(
     source_checks.together,
     lambda values, config: database.problems(values),
 )
-SINK = _sink(scylla_properties, cql_checks.problems, CqlDestination)
-DATASTAX_SINK = _sink(datastax_properties, cql_checks.problems, CqlDestination)
-JDBC_SINK = _sink(jdbc_properties, jdbc_destination.problems, jdbc_destination.JdbcDestination)
-FILES_SINK = _sink(files_properties, files_destination.problems, files_destination.FilesDestination)
-FILE_STREAM_SINK = _sink(file_stream, file_stream.problems, file_stream.FileDestination)
+SINK = _sink(scylla_properties, cql_checks, CqlDestination)
+DATASTAX_SINK = _sink(datastax_properties, cql_checks, CqlDestination)
+JDBC_SINK = _sink(jdbc_properties, jdbc_destination, jdbc_destination.JdbcDestination)
+FILES_SINK = _sink(files_properties, files_destination, files_destination.FilesDestination)
+FILE_STREAM_SINK = _sink(file_stream, file_stream, file_stream.FileDestination)
 REPLICATION_SINK = ConnectorPlugin(
     replication_properties.CLASS,
     replication_properties.CLASS_NAMES,
