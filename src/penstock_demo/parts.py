@@ -37,6 +37,8 @@ LOOK_PATIENCE = 5.0
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
 PENSTOCK = sys.executable, "-m", "penstock"
 WORKER = "penstock.spark_runtime.daemon"
+WORKER_NAME = "penstock.workers"[:15]
+"""What the kernel shows of one that is a copy of another process."""
 """The module of Spark's Python workers and of their daemon."""
 INGEST = "ingest.toml"
 """The configuration of `penstock ingest`, below the root of a demo that has it."""
@@ -237,7 +239,7 @@ class Pipeline(Part):
 
 def _is_worker(one: child.Listed) -> bool:
     """Whether it is a Python worker or the daemon: a copy of another process has a name, of 15 bytes, not a command."""
-    return WORKER in one.command or one.name == WORKER[:15]
+    return WORKER in one.command or one.name == WORKER_NAME
 
 
 class Printing:

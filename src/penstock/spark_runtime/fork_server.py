@@ -307,7 +307,8 @@ def _stand_for(request: ForkRequest) -> None:
     sys.path[:1] = [request.folder, *(each for each in more if each and each not in sys.path)]
     # The name that ps and top show, in 15 bytes; only Linux has this file.
     with suppress(OSError):
-        Path("/proc/self/comm").write_text(request.arguments[0].removeprefix("pyspark.sql.streaming."))
+        name = request.arguments[0].removeprefix("pyspark.sql.streaming.")
+        Path("/proc/self/comm").write_text(name.replace("spark_runtime.daemon", "workers"))
 
 
 def _end_without_children(idle: float) -> None:
