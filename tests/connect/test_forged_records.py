@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from penstock.connect.group import states
-from penstock.connect.group.compacted_topic import Seen
 from penstock.connect.group.division import TaskId
 from penstock.connect.group.group_configs import MOST_TASKS, GroupConfigs
 from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import GroupStates, Told, of_task
 from penstock.connect.worker.running_task import FAILED, RUNNING
+from penstock.kafka.compacted_topic import Seen
 from penstock.process.log_lines import LONGEST_QUOTED, quoted
 
 Json = Any

@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 from waiting import until
 
-from penstock.connect.group.compacted_topic import Seen
 from penstock.connect.group.division import Share, TaskId
 from penstock.connect.group.group_configs import DividedConnector
 from penstock.connect.group.group_work import Running, SharedWork
@@ -20,6 +19,7 @@ from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import Told
 from penstock.connect.worker.connector_store import StoredConnector
 from penstock.connect.worker.running_task import RUNNING, UNASSIGNED
+from penstock.kafka.compacted_topic import Seen
 
 TASKS = {name: TaskId(name, 1, 0) for name in "ab"}
 

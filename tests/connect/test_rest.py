@@ -537,7 +537,7 @@ def test_a_plugin_that_does_not_exist_is_not_found(client: TestClient, name: str
 
 
 def test_the_server_says_its_version_and_its_cluster(client: TestClient, store: Memory) -> None:
-    store.cluster_id = "abc"
+    store._topic.cluster_id = "abc"
     assert client.get("/").json() == {
         "version": "4.3.1",
         "commit": f"penstock-{__version__}",

@@ -102,9 +102,9 @@ def _cut(cluster: Cluster) -> None:
 @contextmanager
 def without_positions(member: Member) -> Iterator[None]:
     """Let this worker read nothing of the topic of positions meanwhile."""
-    reading = member.worker._topics.positions._topic._reading
-    assert reading
-    loop, reader, _ = reading
-    loop.call_soon_threadsafe(_cut, reader._cluster)
+    topic = member.worker._topics.positions._topic
+    loop, cluster = topic._loop, topic._reader._cluster
+    assert loop
+    loop.call_soon_threadsafe(_cut, cluster)
     yield
-    loop.call_soon_threadsafe(delattr, reader._cluster, "connect")
+    loop.call_soon_threadsafe(delattr, cluster, "connect")

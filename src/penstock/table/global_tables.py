@@ -27,6 +27,7 @@ from penstock.border.public import public
 from penstock.codec.decode_columns import struct_of
 from penstock.codec.decode_json import EPOCHS, Epoch
 from penstock.errors import PenstockError
+from penstock.kafka import compacted_topic
 from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.process.waits import Failing, Wait, noted
@@ -186,18 +187,17 @@ class GlobalTopic:
         return decoded(values, schema, self.epoch)
 
     def follow(self, put: Put, loaded: Callable[[], None]) -> None:
-        asyncio.run(self._read(put, loaded))
+        asyncio.run(self._follow(put, loaded))
 
-    async def _read(self, put: Put, loaded: Callable[[], None]) -> None:
-        """Read the topic to its end, then follow it forever."""
+    async def _follow(self, put: Put, loaded: Callable[[], None]) -> None:
         async with Reader(self.servers) as reader:
-            start, end = await reader.earliest(self.topic), await reader.latest(self.topic)
-            most = self.max_decompressed_bytes
-            async for _, table in reader.read(self.topic, start=start, end=end, max_decompressed_bytes=most):
-                _put(put, table)
-            loaded()
-            async for _, table in reader.read(self.topic, start=end, max_decompressed_bytes=most):
-                _put(put, table)
+            await compacted_topic.follow(
+                reader,
+                self.topic,
+                lambda partition, records: _put(put, records),
+                lambda ends: loaded(),
+                max_decompressed_bytes=self.max_decompressed_bytes,
+            )
 
 
 def _put(put: Put, records: pa.Table) -> None:

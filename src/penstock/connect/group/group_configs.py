@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.division import TaskId
 from penstock.connect.worker.connector_store import ConnectorWriter, StoredConnector, connectors, object_of
 from penstock.connect.worker.connector_tasks import Shares
 from penstock.durations import whole
+from penstock.kafka.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.process.log_lines import quoted
 
 log = logging.getLogger(__name__)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from penstock.connect.group.compacted_topic import CompactedTopic, Seen
 from penstock.connect.group.group_configs import GroupConfigs
 from penstock.connect.group.group_herder import GroupTopics
 from penstock.connect.group.group_work import MemberMaker
 from penstock.connect.group.kafka_positions import KafkaPositions
 from penstock.connect.group.states import GroupStates
+from penstock.connect.worker.connector_store import require_order
 from penstock.durations import whole
 from penstock.errors import PenstockError
+from penstock.kafka.compacted_topic import CompactedTopic, Seen
 from penstock.wire.group_member import GroupTimes, GroupWork, Membership
 
 KIND, PROTOCOL = "connect", "penstock-1"
@@ -112,6 +113,9 @@ def _topic(
     *,
     ordered: bool = False,
 ) -> Callable[[Seen], CompactedTopic]:
+    """Makes the topic; with `ordered` it must have one partition."""
+    where = f"topic {settings.name} at {servers}"
+
     def made(seen: Seen) -> CompactedTopic:
         return CompactedTopic(
             servers,
@@ -121,7 +125,7 @@ def _topic(
             partitions=settings.partitions,
             replication=settings.replication,
             max_decompressed=max_decompressed,
-            ordered=ordered,
+            require=partial(require_order, where=where) if ordered else lambda partitions: None,
         )
 
     return made

@@ -22,9 +22,9 @@ from typing import Any
 from penstock.cdc.cdc_resume import sought
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.log import CheckpointLog
-from penstock.connect.group.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.connect.group.connect_offsets import KEYS, StoppedAt, Vnode, VnodeOffsets, sent_before, stop_of
 from penstock.connect.worker.offsets import KeptInFolder
+from penstock.kafka.compacted_topic import PATIENCE, CompactedTopic, Seen
 from penstock.process.log_lines import quoted
 from penstock.wire.producer.accumulator import RecordMetadata
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-from penstock.connect.group.compacted_topic import NotInTime
 from penstock.connect.group.group_configs import DividedConnector, GroupConfigs
 from penstock.connect.group.kafka_positions import KeptInKafka
 from penstock.connect.source import database
@@ -21,6 +20,7 @@ from penstock.connect.worker.context import WorkerContext
 from penstock.connect.worker.offsets import Offsets
 from penstock.connect.worker.running_task import FAILED, RUNNING, UNASSIGNED, trace_of
 from penstock.database.retrying import DatabaseUnavailable
+from penstock.kafka.compacted_topic import NotInTime
 from penstock.kafka.record_view import iso_time
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.connect.group.compacted_topic import CompactedTopic, Seen
 from penstock.connect.worker.connector_store import object_of
 from penstock.connect.worker.running_task import UNASSIGNED
+from penstock.kafka.compacted_topic import CompactedTopic, Seen
 
 log = logging.getLogger(__name__)
 

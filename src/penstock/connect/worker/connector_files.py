@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect.worker.checks import check
-from penstock.connect.worker.connector_store import PATIENCE, ConnectorWriter, StoredConnector
+from penstock.connect.worker.connector_store import ConnectorWriter, StoredConnector
 from penstock.connect.worker.providers import Provided, read_properties
 from penstock.connect.worker.routes import as_config
 from penstock.errors import PenstockError
+from penstock.kafka.compacted_topic import PATIENCE
 from penstock.process.paths import is_file
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError

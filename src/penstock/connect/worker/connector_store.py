@@ -6,29 +6,23 @@ removes a connector. Reading all records, oldest first, gives all connectors.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.kafka.compacted_topic import CompactedTopic
 from penstock.process.log_lines import quoted
-from penstock.wire import BlockingProducer, Reader
-from penstock.wire.admin import Admin
-from penstock.wire.errors import KafkaError
-from penstock.wire.fetcher import RecordsTooLarge
 
 log = logging.getLogger(__name__)
 
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 STATES = (STARTED, PAUSED, STOPPED)
 OURS = _CONNECTOR, _STATE = "connector-", "target-state-"
-# Callers of the REST API wait during this time.
-PATIENCE = timedelta(seconds=30)
 LONGEST = 500
 """The most characters of a connector's name."""
 
@@ -69,54 +63,39 @@ class ConnectorStore(ConnectorWriter):
     def __init__(
         self, servers: str, topic: str, security: Mapping[str, Any], max_decompressed: int | None = None
     ) -> None:
-        self._servers, self._topic, self._security = servers, topic, dict(security)
-        self._max_decompressed = max_decompressed
-        self.cluster_id = ""
-        self._producer: BlockingProducer | None = None
+        self._topic = CompactedTopic(
+            servers,
+            topic,
+            self._seen,
+            security=security,
+            max_decompressed=max_decompressed,
+            require=partial(require_order, where=f"topic {topic} at {servers}"),
+        )
+        self._records: dict[str, bytes | None] = {}
+        self._reads = False
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the Kafka cluster."""
+        return self._topic.cluster_id
 
     def load(self) -> dict[str, StoredConnector]:
         """All connectors by name; creates the topic if it is missing. Raises PenstockError if it cannot be read."""
-        try:
-            records = asyncio.run(self._read())
-        except KafkaError as error:
-            next = "check that Kafka is up, and that this user may create, read and write the topic"
-            if isinstance(error, RecordsTooLarge):
-                next = "set fetch.max.decompressed.bytes in the worker's file to more bytes"
-            where = f"topic {self._topic} at {self._servers}"
-            raise PenstockError(f"the configurations cannot be read: {error}", where=where, next=next) from error
-        # Also if the topic is read again.
-        self._producer = self._producer or BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
-        return connectors(records)
+        if self._reads:
+            self._topic.refresh()
+        else:
+            self._topic.start()
+            self._reads = True
+        return connectors(list(self._records.items()))
 
     def close(self) -> None:
-        if self._producer:
-            self._producer.close()
+        self._topic.close()
 
     def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
-        assert self._producer, "call load() first"
-        data = None if value is None else json.dumps(value).encode()
-        try:
-            self._producer.send(self._topic, data, key=key.encode()).result()
-        except KafkaError as error:
-            raise PenstockError(
-                f"the configuration was not stored: {error}",
-                where=f"topic {self._topic} at {self._servers}",
-                next="check that Kafka is up, and try again",
-            ) from error
+        self._topic.put(key, None if value is None else json.dumps(value).encode())
 
-    async def _read(self) -> list[tuple[str, bytes | None]]:
-        async with Admin(self._servers, patience=PATIENCE, **self._security) as admin:
-            await admin.create_topic(self._topic, partitions=1, configs={"cleanup.policy": "compact"})
-            self.cluster_id = await admin.cluster_id()
-        records: list[tuple[str, bytes | None]] = []
-        async with Reader(self._servers, patience=PATIENCE, **self._security) as reader:
-            require_order(await reader.partitions(self._topic), f"topic {self._topic} at {self._servers}")
-            start, end = await reader.earliest(self._topic), await reader.latest(self._topic)
-            most = self._max_decompressed
-            async for _, table in reader.read(self._topic, start=start, end=end, max_decompressed_bytes=most):
-                rows = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
-                records += [(key.decode(errors="replace"), value) for key, value in rows if key is not None]
-        return records
+    def _seen(self, key: str, value: bytes | None, offset: int) -> None:
+        self._records[key] = value
 
 
 def require_order(partitions: range, where: str) -> None:

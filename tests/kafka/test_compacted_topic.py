@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -20,10 +21,11 @@ from waiting import PATIENCE, until
 from worker_group import DEFAULTS, member_of, new_group
 
 from penstock.connect.group import group_herder as group_worker
-from penstock.connect.group.compacted_topic import CompactedTopic, Lags, NotInTime, ReadBeyondEnd
 from penstock.connect.worker.connector_store import STOPPED
 from penstock.connect.worker.providers import Provided
+from penstock.kafka.compacted_topic import CompactedTopic, Lags, NotInTime, ReadBeyondEnd
 from penstock.local.services import Services
+from penstock.wire.errors import UnknownTopicOrPartition
 from penstock.wire.protocol import frames
 
 SOON = timedelta(seconds=1)
@@ -49,11 +51,17 @@ def proxy_of(servers: str) -> Iterator[FaultProxy]:
 @contextmanager
 def without_records(proxy: FaultProxy) -> Iterator[None]:
     """A broker that throttles leaves the partitions out of its answers; it tells their ends meanwhile."""
+    throttled = threading.Event()
 
     def ask(request: Request) -> Request | bytes:
-        return request.answer(NOTHING) if request.api is frames.FETCH else request
+        if request.api is not frames.FETCH:
+            return request
+        throttled.set()
+        return request.answer(NOTHING)
 
     before, proxy.ask, proxy.pause = proxy.ask, ask, 0.05
+    # A request from before still waits for records at the broker.
+    assert throttled.wait(PATIENCE)
     yield
     proxy.ask, proxy.pause = before, 0.0
 
@@ -99,20 +107,60 @@ def test_a_refresh_has_read_all_or_says_that_it_lags(services: Services) -> None
         assert seen == ["a", "b", "c"]
 
 
-def test_a_topic_that_ends_before_what_was_read_is_another_error(services: Services) -> None:
+def test_a_topic_that_a_broker_does_not_know_yet_is_waited_for(services: Services) -> None:
+    name, unknown = f"new-{uuid.uuid4().hex}", 0
+
+    def ask(request: Request) -> Request | bytes:
+        nonlocal unknown
+        if request.api is frames.METADATA and [topic["name"] for topic in request.body["topics"]] == [name]:
+            unknown += 1
+            if unknown < 3:
+                return request.answer({"topics": [{"name": name, "error_code": UnknownTopicOrPartition.code}]})
+        return request
+
+    with proxy_of(services.kafka) as proxy:
+        proxy.ask = ask
+        with followed(proxy.servers, name) as (topic, seen):
+            topic.put("a", b"{}")
+            assert seen == ["a"] and unknown >= 3
+
+
+def delete(servers: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    (deleted,) = admin.delete_topics([topic]).values()
+    deleted.result()
+    until(lambda: topic not in admin.list_topics(timeout=PATIENCE).topics, "end of the topic")
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        pytest.param("d", "ends at offset 1, and was read up to 3", id="fewer records"),
+        pytest.param("defg", "was created again since it was read", id="more records"),
+    ],
+)
+def test_a_topic_that_was_created_again_is_another_error(services: Services, keys: str, why: str) -> None:
     with new_topic(services.kafka, "again", 1) as name:
         write(services.kafka, name, "a", "b", "c")
         with followed(services.kafka, name) as (topic, seen):
             assert seen == ["a", "b", "c"]
-            admin = AdminClient({"bootstrap.servers": services.kafka})
-            (deleted,) = admin.delete_topics([name]).values()
-            deleted.result()
-            until(lambda: name not in admin.list_topics(timeout=PATIENCE).topics, "end of the topic")
-            create_topics(admin, [NewTopic(name, 1, 1)])
-            write(services.kafka, name, "d")
-            with pytest.raises(ReadBeyondEnd, match="ends at offset 1, and was read up to 3") as error:
+            delete(services.kafka, name)
+            with pytest.raises(NotInTime, match="cannot be read now"):
+                topic.refresh(SOON)
+            create_topics(AdminClient({"bootstrap.servers": services.kafka}), [NewTopic(name, 1, 1)])
+            write(services.kafka, name, *keys)
+            with pytest.raises(ReadBeyondEnd, match=why) as error:
                 topic.refresh()
             assert not error.value.retriable and "start this worker again" in str(error.value)
+            assert seen == ["a", "b", "c"]
+
+
+def test_a_topic_that_is_closed_cannot_be_refreshed(services: Services) -> None:
+    with new_topic(services.kafka, "closed", 1) as name:
+        with followed(services.kafka, name) as (topic, _):
+            topic.refresh()
+        with pytest.raises(NotInTime, match="cannot be read now"):
+            topic.refresh(SOON)
 
 
 def test_a_worker_that_lags_does_not_say_that_a_connector_is_not_there(
