@@ -1,7 +1,7 @@
 # make setup   a virtual environment with everything, the jars and the plugin; the targets below do it first
 # make demo    ARGS="--seconds 60 --rate 3000"
 # make test    ARGS="tests/local -k jars"; what fails runs once more
-# make test-all   also kills servers, and runs what is slow, in an hour
+# make test-all   also kills servers, and runs what is slow, in an hour and a half
 # make browser    a Chromium for the tests of the console's page, unpacked into the cache, where none is installed
 # make check   ruff, mypy and the rules of imports
 # make docs    the site of docs/, with search and the reference of the public names, in docs/build/html
@@ -68,7 +68,7 @@ test-all: setup
 browser: .venv/installed
 	$(BIN)/python tests/support/chromium.py
 
-check: setup
+check: .venv/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

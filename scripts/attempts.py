@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
+import psutil
 import pytest
 
 MOST = 10
@@ -32,18 +33,30 @@ class FailedTests:
 
 
 class FileTimes:
-    """The seconds that the tests of each file took with their fixtures, shown at the end."""
+    """The seconds that the tests of each file took with their fixtures, and how busy the machine was, for the end."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.ended: dict[str, float] = {}
+        self.before = psutil.cpu_times()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid.partition("::")[0]] += report.duration
+        self.ended[getattr(report, "worker_id", "")] = report.stop
+
+    def _busy(self) -> float:
+        """The share of all processors' time that was used since the beginning, by whatever runs on this machine."""
+        after = psutil.cpu_times()
+        spent = sum(after) - sum(self.before)
+        return 1 - (after.idle - self.before.idle) / spent if spent else 0.0
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"slowest of {len(self.seconds)} files, of {sum(self.seconds.values()):.0f} s")
         for file, seconds in sorted(self.seconds.items(), key=lambda one: one[1], reverse=True)[:SHOWN]:
             terminalreporter.line(f"{seconds:7.1f} s  {file}")
+        ends = sorted(self.ended.values())
+        waited = f", one process {ends[-1] - ends[0]:.0f} s less than another" if len(ends) > 1 else ""
+        terminalreporter.line(f"processors were busy for {self._busy():.0%} of the time{waited}")
 
 
 def run(arguments: list[str]) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ from leftovers import require_none, running
 from postgres_server import require_postgres
 from pyspark.sql import SparkSession
 from waiting import PATIENCE
+from xdist.scheduler import LoadFileScheduling
 
 from penstock.local.services import Services, down, up
 from penstock.native import memory_bound, shared_memory, spill_files
@@ -36,6 +38,9 @@ from penstock.spark_runtime.session import spark as spark_session
 
 # In runs of minutes the JVMs' optimising compiler takes more CPU than it saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# Each process would rewrite the assertions of 400 modules in each run, which takes more than half of the collection.
+sys.dont_write_bytecode = False
 
 # Commands that tests start are not among the user's, which `penstock status` and the console show.
 os.environ.setdefault("PENSTOCK_RUNS", f"{tempfile.gettempdir()}/penstock-test-runs-{os.getuid()}")
@@ -55,10 +60,28 @@ NO_FLUSH = "-Dcassandra.test.flush_local_schema_changes=false"
 """Of Cassandra: changes of a schema stay in memory and the commit log."""
 MARKS = ("unit", "services", "kill")
 LONG = {
-    *("test_demo_adtech", "test_demo", "test_operators", "test_connector_events", "test_cluster"),
-    "test_spark_connect",
+    *("test_demo", "test_restart", "test_verify", "test_replication", "test_replicate_command", "test_console_kafka"),
+    *("test_operators", "test_connector_events", "test_cluster", "test_spark_connect"),
 }
-"""Files that take more than a minute with few tests: of their mark they are first, so that no process ends alone."""
+"""Files that take more than half a minute: of their mark they are first, so that no process ends alone."""
+OF_BROKERS = {f"tests/wire/test_{name}.py" for name in ("cluster", "cluster_admin", "cluster_faults", "racks")}
+"""Files that share three brokers of their own, and one process with them."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives each process whole files, as `--dist=loadfile` does, and files with the same servers to one process."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduler = LoadFileScheduling(config, log)
+    of_file = scheduler._split_scope
+
+    def scope(nodeid: str) -> str:
+        file = str(of_file(nodeid))
+        return "brokers" if file in OF_BROKERS else file
+
+    scheduler._split_scope = scope
+    return scheduler
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -80,6 +80,7 @@ def attempts(suite: Path, name: str) -> int:
     return (suite / "attempts").read_text().split().count(name)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("processes", [0, 2])
 def test_what_passes_at_the_second_attempt_is_green_and_named(suite: Path, processes: int) -> None:
     code, lines = run(suite, "-k", "passes or at_first", processes=processes)
@@ -108,6 +109,7 @@ def test_more_than_ten_failures_are_red_at_once(suite: Path) -> None:
     assert attempts(suite, "eleven0") == 1
 
 
+@pytest.mark.slow
 def test_a_run_without_a_failure_runs_once(suite: Path) -> None:
     code, lines = run(suite, "-k", "passes")
     assert code == 0
@@ -136,6 +138,7 @@ def test_a_process_that_ends_in_a_test_fails_the_test(suite: Path) -> None:
     assert any(line.startswith("second attempt of 1 failed") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_slow_case_is_slow_although_it_is_alone() -> None:
     cases = "tests/fuzz/test_runner.py::test_each_kind_of_fault_is_found"
     command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", "slow"]

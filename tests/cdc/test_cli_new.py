@@ -14,6 +14,7 @@ import pytest
 from cassandra.cluster import Session
 from waiting import PATIENCE, patience
 
+from penstock.cli.main import main
 from penstock.local.services import Services
 
 LOGGED = "WITH cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}"
@@ -100,12 +101,20 @@ def test_a_table_without_a_log_is_changed_only_on_request(
     ],
 )
 def test_the_file_has_the_images_of_the_log(
-    tmp_path: Path, services: Services, cql: Session, tables: str, preimage: str, postimage: str, images: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    services: Services,
+    cql: Session,
+    tables: str,
+    preimage: str,
+    postimage: str,
+    images: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     options = f"{{'enabled': true, 'preimage': {preimage}, 'postimage': {postimage}}}"
     cql.execute(f"CREATE TABLE IF NOT EXISTS {tables}.imaged (id int PRIMARY KEY)")
     cql.execute(f"ALTER TABLE {tables}.imaged WITH cdc = {options}")
-    assert new(tmp_path, services, f"{tables}.imaged").returncode == 0
+    assert main(["new", f"{tables}.imaged", "--hosts", services.cql, "--servers", services.kafka]) == 0
     assert images in (tmp_path / "imaged.py").read_text()
 
 

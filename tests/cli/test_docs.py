@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import COMMANDS, _parser
+from penstock.errors import PenstockError
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -79,33 +80,53 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield from _options(inner)
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if written(file)], ids=name)
-def test_commands_are_whole(file: Path) -> None:
-    for command in written(file):
-        words = words_of(command)
+def test_commands_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [wrong for file in FILES for command in written(file) if (wrong := is_refused(file, command, capsys))] == []
+
+
+def is_refused(file: Path, command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the parser says of a command that it refuses; else an empty string."""
+    words = words_of(command)
+    try:
         _parser(words[0]).parse_args(words)
+    except (SystemExit, PenstockError) as refused:
+        return f"{name(file)}: {command}: {refused} {capsys.readouterr().err}"
+    return ""
 
 
-@pytest.mark.parametrize("file", FILES, ids=name)
-def test_commands_and_options_exist(file: Path) -> None:
-    for command in (*INLINE.findall(file.read_text()), *written(file)):
-        first, *more = command.partition("#")[0].replace("[", " ").replace("]", " ").split()
-        assert first in COMMANDS, command
-        # A value such as "-2 hours" looks like an option that is not written with letters.
-        assert set(OPTION.findall(" ".join(more))) <= known(first), command
-        if more and dict(subcommands(dict(subcommands(_parser(first)))[first])):
-            assert more[0] in known(first), command
+def test_commands_and_options_exist() -> None:
+    found = [
+        f"{name(file)}: {command}: {unknown}"
+        for file in FILES
+        for command in (*INLINE.findall(file.read_text()), *written(file))
+        if (unknown := unknown_words(command))
+    ]
+    assert found == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=name)
-def test_what_documents_run_is_there(file: Path) -> None:
-    text = file.read_text()
+def unknown_words(command: str) -> list[str]:
+    """The words of a command that name no command and no option."""
+    first, *more = command.partition("#")[0].replace("[", " ").replace("]", " ").split()
+    if first not in COMMANDS:
+        return [first]
+    # A value such as "-2 hours" looks like an option that is not written with letters.
+    unknown = [option for option in OPTION.findall(" ".join(more)) if option not in known(first)]
+    if more and more[0] not in known(first) and dict(subcommands(dict(subcommands(_parser(first)))[first])):
+        unknown.append(more[0])
+    return unknown
+
+
+def test_what_documents_run_is_there() -> None:
     targets = re.findall(r"^([\w-]+)(?=:)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    lines = "\n".join(BLOCK.findall(text)) + "\n".join(re.findall("`([^`\n]+)`", text))
-    for target in re.findall(r"^make ([a-z][\w-]*)", lines, re.MULTILINE):
-        assert target in targets
-    for script in re.findall(r"\b(?:python|sh) ([\w/]+\.(?:py|sh))\b", lines):
-        assert (ROOT / script).exists()
+    found = []
+    for file in FILES:
+        text = file.read_text()
+        lines = "\n".join(BLOCK.findall(text)) + "\n".join(re.findall("`([^`\n]+)`", text))
+        made = re.findall(r"^make ([a-z][\w-]*)", lines, re.MULTILINE)
+        scripts = re.findall(r"\b(?:python|sh) ([\w/]+\.(?:py|sh))\b", lines)
+        found += [f"{name(file)}: make {target}" for target in made if target not in targets]
+        found += [f"{name(file)}: {script}" for script in scripts if not (ROOT / script).exists()]
+    assert found == []
 
 
 def test_the_readme_has_commands() -> None:

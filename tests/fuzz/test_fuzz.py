@@ -12,7 +12,7 @@ SEED = 20261122
 INPUTS, SECONDS = 300, 2.5
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", names())
 def test_no_input_breaks_the_decoder(name: str, tmp_path: Path) -> None:
     report = run(name, SEED, tmp_path, inputs=INPUTS, seconds=SECONDS)

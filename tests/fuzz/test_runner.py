@@ -11,7 +11,7 @@ from .runner import decoder, drawn
 from .watch import run, run_case
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

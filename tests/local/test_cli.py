@@ -26,7 +26,7 @@ def test_help_names_every_command() -> None:
     assert all(re.search(rf"(?m)^    {name}\s", answer.stdout) for name in COMMANDS)
 
 
-@pytest.mark.slow_after(6)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str) -> None:
     answer = penstock(name, "--help")
@@ -43,6 +43,7 @@ def test_version() -> None:
     assert penstock("--version").stdout == f"penstock {__version__}\n"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("arguments", [("nonsense",), ("up", "--kafka-port", "99999"), ("up", "--only", "redis")])
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     answer = penstock(*arguments)

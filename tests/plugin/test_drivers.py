@@ -44,6 +44,7 @@ def _ticks(uuid: str) -> int:
     return int(high[1:] + mid + low, 16)
 
 
+@pytest.mark.slow
 def test_scylladbs_library_for_go_reads_the_log(services: Services, cql: Any) -> None:
     """It reads partitions side by side and a change's images apart, so the order of rows is not compared."""
     with new_keyspace(cql, "drivers") as keyspace:

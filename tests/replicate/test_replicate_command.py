@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from cassandra.cluster import Cluster, Session
 from keyspaces import new_keyspace
 from waiting import PATIENCE, until
 
+from penstock.cli.main import main
 from penstock.local.services import Services, down, up
 from penstock_demo.child import kill
 
@@ -37,6 +38,16 @@ def penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=PATIENCE,
     )
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Runs a command that ends before its work, in this process: its exit code, and what it said on standard error."""
+    monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: (main(list(words)), capsys.readouterr().err)
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -130,11 +141,16 @@ KAFKA = {
 
 
 @pytest.mark.parametrize("name", KAFKA)
-def test_the_options_of_kafka_are_checked(services: Services, tmp_path: Path, name: str) -> None:
+def test_the_options_of_kafka_are_checked(
+    services: Services, refused: Callable[..., tuple[int, str]], name: str
+) -> None:
     words, said = KAFKA[name]
-    both = ("a.b", "c.d", "--from", services.cql, "--to", services.cql, "--name", "x")
-    ran = penstock(tmp_path, "replicate", *both, *words)
-    assert ran.returncode == 1 and said in ran.stderr
+    code, stderr = refused("replicate", "a.b", "c.d", *both_at(services), "--name", "x", *words)
+    assert code == 1 and said in stderr
+
+
+def both_at(services: Services) -> tuple[str, ...]:
+    return "--from", services.cql, "--to", services.cql
 
 
 @pytest.mark.slow
@@ -154,20 +170,27 @@ def test_what_cannot_be_compared_is_told_and_the_other_tables_are_compared(
 WRONG = {
     "both": (("--replication", "x", "--settle", "1 minute"), "give one of them"),
     "none": (("--through", "127.0.0.1:1"), "--through and --command-config need --replication"),
-    "name": (("--replication", "x"), "there is no checkpoint of a replication 'x'"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_how_the_arrival_of_changes_is_known_is_checked(services: Services, tmp_path: Path, name: str) -> None:
+def test_how_the_arrival_of_changes_is_known_is_checked(
+    services: Services, refused: Callable[..., tuple[int, str]], name: str
+) -> None:
     words, said = WRONG[name]
-    ran = penstock(tmp_path, "verify", "a.b", "--from", services.cql, "--to", services.cql, *words)
-    assert ran.returncode == 3 and said in ran.stderr
+    code, stderr = refused("verify", "a.b", *both_at(services), *words)
+    assert code == 3 and said in stderr
 
 
-def test_a_table_is_not_replicated_to_itself(services: Services, tmp_path: Path) -> None:
-    ran = penstock(tmp_path, "replicate", "a.b", "--from", services.cql, "--to", services.cql, "--name", "x")
-    assert ran.returncode == 1 and "a.b would be replicated to itself" in ran.stderr
+def test_a_replication_whose_arrival_is_awaited_has_a_checkpoint(services: Services, tmp_path: Path) -> None:
+    # It starts Spark, so it has a process of its own.
+    ran = penstock(tmp_path, "verify", "a.b", *both_at(services), "--replication", "x")
+    assert ran.returncode == 3 and "there is no checkpoint of a replication 'x'" in ran.stderr
+
+
+def test_a_table_is_not_replicated_to_itself(services: Services, refused: Callable[..., tuple[int, str]]) -> None:
+    code, stderr = refused("replicate", "a.b", *both_at(services), "--name", "x")
+    assert code == 1 and "a.b would be replicated to itself" in stderr
 
 
 @pytest.mark.kill

@@ -1,8 +1,8 @@
 """ScyllaDB's connector, case by case: changes on a real node, through Spark, become the same records in Kafka.
 
-All cases run in a few Spark queries, then each case is compared separately. A case with log rows puts exactly these
-rows into the log table; the other cases run their statements. Events that the connector does not have (deleted ranges)
-are left out.
+All cases run together, then each case is compared separately: in a batch whose rows the source reads in this process,
+and in a few streaming queries. A case with log rows puts exactly these rows into the log table; the other cases run
+their statements. Events that the connector does not have (deleted ranges) are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from record_order import Types, ordered_row
 
 from penstock import cdc, kafka, write
+from penstock.cdc.cdc_source import ScyllaCdc
 from penstock.codec.change_frame import Layout, layout
 from penstock.local.services import Services
 
@@ -50,12 +52,17 @@ class Result:
     error: Exception | None = None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["batch", pytest.param("stream", marks=pytest.mark.slow)])
 def results(
-    spark: SparkSession, cql: Session, services: Services, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    cql: Session,
+    services: Services,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Result]:
     """Run every case in scope."""
     run = f"v{uuid.uuid4().hex[:8]}"
+    read = read_now if request.param == "batch" else read_stream
     results: dict[str, Result] = {}
     frames: dict[str, list[DataFrame]] = {}
     for number, case in enumerate(IN_SCOPE):
@@ -106,11 +113,27 @@ def write_log(cql: Session, keyspace: str, table: str, mutations: list[Json]) ->
             cql.execute(f"INSERT INTO {keyspace}.{table}_scylla_cdc_log JSON %s", (quoted(row),))
 
 
-def read(spark: SparkSession, services: Services, case: Case, keyspace: str, table: str) -> DataFrame:
+def read_stream(spark: SparkSession, services: Services, case: Case, keyspace: str, table: str) -> DataFrame:
     # Everything is written before the query starts, so no row can be late.
     return cdc.read(
         spark, f"{keyspace}.{table}", hosts=services.cql, name=case.id, images=case.images, confidence="0 seconds"
     )
+
+
+def read_now(spark: SparkSession, services: Services, case: Case, keyspace: str, table: str) -> DataFrame:
+    """A static frame of the changes so far: what Spark's processes call of the source is called here."""
+    (before, after), of_table = case.images, {"table": f"{keyspace}.{table}", "hosts": services.cql}
+    source = ScyllaCdc({**of_table, "name": case.id, "before": before, "after": after, "confidence": "0 seconds"})
+    schema = source.schema()
+    reader = source.streamReader(schema)
+    start, limit, batches = reader.initialOffset(), reader.getDefaultReadLimit(), []
+    reader.prepareForTriggerAvailableNow()
+    while (end := reader.latestOffset(start, limit)) != start:
+        batches += [batch for partition in reader.partitions(start, end) for batch in reader.read(partition)]
+        start = end
+    if not batches:
+        return spark.createDataFrame([], schema)
+    return spark.createDataFrame(pa.Table.from_batches(batches), schema).coalesce(1)
 
 
 def groups(frames: dict[str, list[DataFrame]]) -> Iterator[list[str]]:
@@ -132,7 +155,7 @@ def deliver(
     checkpoint: Path,
     results: dict[str, Result],
 ) -> None:
-    """Send all events of these cases in one query; if it fails, in one query per case, so that only the cause fails."""
+    """Send all events of these cases together; if that fails, of each case alone, so that only the cause fails."""
     options = {case.id: case.options() for case in IN_SCOPE}
     events = [
         cdc.events(frame, prefix=PREFIX, topic=topic(run, id), **options[id])
@@ -140,9 +163,12 @@ def deliver(
         for frame in tables
     ]
     together = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), events)
-    query = write(together, kafka.sink(servers=services.kafka)).start(checkpoint=checkpoint, trigger="once")
+    sink = kafka.sink(servers=services.kafka)
     try:
-        query.awaitTermination()
+        if together.isStreaming:
+            write(together, sink).start(checkpoint=checkpoint, trigger="once").awaitTermination()
+        else:
+            sink.save(together)
     except Exception as error:
         if len(frames) == 1:
             results[next(iter(frames))] = Result([], [], error)
@@ -166,10 +192,10 @@ def decoded(data: bytes | None) -> Json:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_records_are_those_of_the_connector(case: Case, request: pytest.FixtureRequest) -> None:
+def test_records_are_those_of_the_connector(case: Case, results: dict[str, Result]) -> None:
     if reason := case.out_of_scope:
         pytest.skip(reason)
-    result: Result = request.getfixturevalue("results")[case.id]
+    result = results[case.id]
     if result.error:
         raise result.error
     records = [record for record in result.records if not (record.value and "range" in record.value)]

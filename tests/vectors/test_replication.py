@@ -12,7 +12,8 @@ import re
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,13 +95,30 @@ class Pair:
 _pairs: dict[tuple[Any, ...], Pair] = {}
 
 
-@pytest.fixture
-def pair(node: Session, vector: Vector) -> Pair:
+@pytest.fixture(scope="module")
+def waiting(node: Session, services: Services, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[None]]]:
+    """Vectors with seconds between their statements and the replication of their log: they run beside all others."""
+    cases = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    vectors = [case.params["vector"] for case in cases if case and waits(case.params["vector"])]
+    pairs = [empty_pair(node, vector) for vector in vectors]
+    with ThreadPoolExecutor(max_workers=len(vectors) + 1) as pool:
+        yield {
+            vector["id"]: pool.submit(check_states, pair, services.cql, vector)
+            for pair, vector in zip(pairs, vectors, strict=True)
+        }
+
+
+def waits(vector: Vector) -> bool:
+    return vector["group"] != "limits" and "lag_s" in vector.get("run", {})
+
+
+def empty_pair(node: Session, vector: Vector) -> Pair:
     """The tables of the vector, empty; vectors with the same tables share them."""
     two_ways = bool(vector.get("run", {}).get("two_ways"))
     changed = any(re.match("ALTER|DROP", statement) for statement in vector["source"])
     tagged = any(": " in tag for tag in vector.get("tags", []))
-    known = (*vector["ddl"], two_ways, vector["id"] if changed or tagged or vector["group"] == "limits" else "")
+    alone = changed or tagged or waits(vector) or vector["group"] == "limits"
+    known = (*vector["ddl"], two_ways, vector["id"] if alone else "")
     if known in _pairs:
         _pairs[known].source.clear()
         _pairs[known].target.clear()
@@ -127,21 +145,38 @@ def ordered(groups: list[list[pa.RecordBatch]], order: str, seed: str) -> list[l
     return groups[::-1] if order == "reversed" else groups
 
 
-def test_vector(pair: Pair, services: Services, vector: Vector, request: pytest.FixtureRequest) -> None:
-    base_time = time.time_ns() // 1000 - 2_000_000
-    if vector["group"] == "limits":
-        check_limit(pair, services.cql, vector, base_time, request.getfixturevalue("spark"))
-        return
-    began = time.time()
-    first = replicated(pair, services.cql, vector, base_time)
+def test_vector(
+    node: Session,
+    services: Services,
+    vector: Vector,
+    waiting: dict[str, Future[None]],
+    request: pytest.FixtureRequest,
+) -> None:
+    if waits(vector):
+        waiting[vector["id"]].result()
+    elif vector["group"] == "limits":
+        check_limit(empty_pair(node, vector), services.cql, vector, request.getfixturevalue("spark"))
+    else:
+        check_states(empty_pair(node, vector), services.cql, vector)
+
+
+def just_now() -> int:
+    """A time of writes, in microseconds."""
+    return time.time_ns() // 1000 - 2_000_000
+
+
+def check_states(pair: Pair, cql: str, vector: Vector) -> None:
+    """Both sides have what the vector expects, after its statements and after its probes."""
+    base_time, began = just_now(), time.time()
+    first = replicated(pair, cql, vector, base_time)
     if vector.get("run", {}).get("two_ways"):
-        sent_back = carried_back(pair, services.cql, first)
+        sent_back = carried_back(pair, cql, first)
         assert sent_back == vector["run"].get("expect_target_log_events_sent_back", sent_back)
     source, target = pair.source.states(), pair.target.states()
     expected = expected_states(vector["expect"]["partitions"], base_time, began)
     assert_same(source, expected, lists=True)
     assert_same(target, source, lists=False)
-    check_hidden(pair, services.cql, vector, base_time)
+    check_hidden(pair, cql, vector, base_time)
     for probe in vector.get("probes", []):
         pair.source.execute(probe["cql"], base_time)
         pair.target.execute(probe["cql"], base_time)
@@ -214,9 +249,9 @@ def replicated(pair: Pair, cql: str, vector: Vector, base_time: int) -> int:
     return first
 
 
-def check_limit(pair: Pair, cql: str, vector: Vector, base_time: int, spark: SparkSession) -> None:
+def check_limit(pair: Pair, cql: str, vector: Vector, spark: SparkSession) -> None:
     """What replication cannot do is refused, or a comparison finds it."""
-    expect, table = vector["expect"], pair.source.tables[0]
+    expect, table, base_time = vector["expect"], pair.source.tables[0], just_now()
     if any(statement.startswith("--") for statement in vector["source"]):
         report = verified_while_written(pair, cql, vector, spark)
         assert (report.result, report.different) == ("equal", expect["false_alarms"]), report.described

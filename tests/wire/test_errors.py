@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 
-import pytest
-
 from penstock.wire import errors
 from penstock.wire.errors import (
     CODES,
@@ -43,17 +41,16 @@ def test_an_error_without_a_name_has_no_empty_parts() -> None:
     assert str(KafkaError()) == ""
 
 
-@pytest.mark.parametrize("kind", [*CODES.values(), *CLIENT_SIDE], ids=lambda kind: kind.name)
-def test_each_error_has_a_name_and_a_sentence_and_can_be_pickled(kind: type[KafkaError]) -> None:
-    assert kind.name
-    assert kind.says
-    copy = pickle.loads(pickle.dumps(kind("why", topic="t", partition=0)))
-    assert (type(copy), str(copy), copy.topic, copy.partition) == (
-        kind,
-        str(kind("why", topic="t", partition=0)),
-        "t",
-        0,
-    )
+def test_each_error_has_a_name_and_a_sentence_and_can_be_pickled() -> None:
+    kinds = [*CODES.values(), *CLIENT_SIDE]
+    assert [kind.__name__ for kind in kinds if not (kind.name and kind.says)] == []
+    assert [kind.name for kind in kinds if not is_same_when_pickled(kind)] == []
+
+
+def is_same_when_pickled(kind: type[KafkaError]) -> bool:
+    error = kind("why", topic="t", partition=0)
+    copy = pickle.loads(pickle.dumps(error))
+    return (type(copy), str(copy), copy.topic, copy.partition) == (kind, str(error), "t", 0)
 
 
 def test_the_names_of_classes_and_codes_agree() -> None:
