@@ -57,7 +57,6 @@ CEILINGS = {
     "table": 4.2,
     "watch": 4.1,
     "window": 1.9,
-    "wire": 2.3,
 }
 UNLISTED = 0.3
 
