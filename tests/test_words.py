@@ -35,7 +35,6 @@ CEILINGS = {
     "connect/worker": 3.5,
     "console": 3.1,
     "cql": 2.5,
-    "database": 1.3,
     "delta": 4.0,
     "files": 2.1,
     "ingest": 3.5,
