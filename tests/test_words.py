@@ -23,7 +23,6 @@ CEILINGS = {
     "cdc": 2.4,
     "checkpoint": 3.4,
     "cli": 2.5,
-    "codec": 3.2,
     "connect": 1.2,
     "connect/group": 4.2,
     "connect/java": 3.5,
