@@ -47,7 +47,6 @@ CEILINGS = {
     "process": 1.5,
     "query": 1.1,
     "replicate": 3.6,
-    "run": 4.3,
     "segment": 2.1,
     "serve": 1.9,
     "spark_runtime": 1.9,
