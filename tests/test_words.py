@@ -50,7 +50,6 @@ CEILINGS = {
     "segment": 2.1,
     "serve": 1.9,
     "spark_runtime": 1.9,
-    "state": 5.4,
     "table": 4.2,
     "watch": 4.1,
     "window": 1.9,
