@@ -36,7 +36,6 @@ CEILINGS = {
     "cql": 2.5,
     "delta": 4.0,
     "files": 2.1,
-    "ingest": 3.5,
     "join": 1.9,
     "kafka": 2.7,
     "keyed_state": 3.7,
