@@ -36,7 +36,6 @@ CEILINGS = {
     "cql": 2.5,
     "delta": 4.0,
     "files": 2.1,
-    "join": 1.9,
     "kafka": 2.7,
     "keyed_state": 3.7,
     "local": 0.5,
@@ -49,7 +48,7 @@ CEILINGS = {
     "segment": 2.1,
     "serve": 1.9,
     "spark_runtime": 1.9,
-    "table": 4.2,
+    "table": 0.9,
     "watch": 4.1,
     "window": 1.9,
 }
