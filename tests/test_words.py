@@ -33,7 +33,6 @@ CEILINGS = {
     "connect/transforms": 3.0,
     "connect/worker": 3.5,
     "console": 3.1,
-    "cql": 2.5,
     "kafka": 2.7,
     "keyed_state": 3.7,
     "query": 1.1,
