@@ -18,8 +18,6 @@ SLACK = 0.3
 """How far below its ceiling a folder may be before the ceiling is lowered."""
 # The most bindings of these names per 100 lines of code; folders that are not listed have next to none.
 CEILINGS = {
-    ".": 1.6,
-    "border": 5.3,
     "cdc": 2.4,
     "checkpoint": 3.4,
     "cli": 2.5,
