@@ -20,7 +20,6 @@ SLACK = 0.3
 CEILINGS = {
     "cdc": 2.4,
     "checkpoint": 3.4,
-    "cli": 2.5,
     "connect": 1.2,
     "connect/group": 4.2,
     "connect/java": 3.5,

@@ -88,14 +88,14 @@ class Shell:
 
     def _execute(self, statement: str, shown: str) -> None:
         with telling(where=f"{self._hosts}: {printable(shown)}", next="see DESCRIBE KEYSPACES; and the CQL reference"):
-            found = self._session.execute(statement)
-            for warning in found.response_future.warnings or ():
+            result_set = self._session.execute(statement)
+            for warning in result_set.response_future.warnings or ():
                 print(f"warning: {printable(warning)}", file=sys.stderr)
-            names = list(found.column_names or ())
+            names = list(result_set.column_names or ())
             if "create_statement" in names:
-                _print_described(found, names)
+                _print_described(result_set, names)
             elif names:
-                self._print(names, iter(found))
+                self._print(names, iter(result_set))
 
     def _print(self, names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
         if self._as_json:
@@ -189,5 +189,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat()
     if hasattr(value, "items"):
-        return {str(_plain(name)): _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, Iterable) else str(value)
+        return {str(_plain(name)): _plain(member) for name, member in value.items()}
+    return [_plain(element) for element in value] if isinstance(value, Iterable) else str(value)

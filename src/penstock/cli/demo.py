@@ -193,9 +193,9 @@ def _tell_kept(root: Path, topics: Iterable[str]) -> None:
 
     print("The services and the pipeline keep running.", *(["Topics:", ", ".join(topics)] if topics else []))
     roots = [root, *(folder for folder in [root / TARGET] if folder.exists())]
-    for one in roots:
-        print(f"Addresses: penstock status --root {one}")
-    downs = "; ".join(f"penstock down --root {one}" for one in roots)
+    for service_root in roots:
+        print(f"Addresses: penstock status --root {service_root}")
+    downs = "; ".join(f"penstock down --root {service_root}" for service_root in roots)
     print(f"Stop: kill {' '.join(str(pid) for _, pid in kept(root))}; {downs}")
 
 
