@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ def folder_of(file: Path) -> str:
     return "/".join(parents[: 2 if parents[:1] == ("connect",) else 1]) or "."
 
 
+@cache
 def densities() -> dict[str, float]:
     """Bindings per 100 lines, by folder."""
     words: Counter[str] = Counter()

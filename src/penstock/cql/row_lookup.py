@@ -75,23 +75,23 @@ def lookup(
 def _key(frame: DataFrame, table: CqlTable, on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """The frame's column for each column of the table's primary key, in the key's order."""
     names = [on] if isinstance(on, str) else on
-    frame_column_of = dict(names) if isinstance(names, Mapping) else {each: each for each in names}
+    key_columns = dict(names) if isinstance(names, Mapping) else {each: each for each in names}
     key = [column.name for column in (*table.partition_key, *table.clustering_key)]
-    if sorted(frame_column_of) != sorted(key):
+    if sorted(key_columns) != sorted(key):
         raise PenstockError(
-            f"{', '.join(frame_column_of)} is not the primary key",
+            f"{', '.join(key_columns)} is not the primary key",
             where=table.full_name,
             next=f"set on= to its key {', '.join(key)}: names, or {{table's: frame's}}",
         )
     for column in (*table.partition_key, *table.clustering_key):
-        if frame_column_of[column.name] not in frame.columns:
+        if key_columns[column.name] not in frame.columns:
             raise PenstockError(
-                f"the frame has no column {frame_column_of[column.name]}",
+                f"the frame has no column {key_columns[column.name]}",
                 where=f"{WHERE} of {table.full_name}, columns {', '.join(frame.columns)}",
                 next=f"set on={{{column.name!r}: ...}} to the name of one of these",
             )
-        require_fit(frame, frame_column_of[column.name], column.type, table.full_name)
-    return {name: frame_column_of[name] for name in key}
+        require_fit(frame, key_columns[column.name], column.type, table.full_name)
+    return {name: key_columns[name] for name in key}
 
 
 def _added(frame: DataFrame, table: CqlTable, columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
