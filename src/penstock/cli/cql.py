@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
             shell.execute(f"USE {args.keyspace}")
         if args.statements or args.file or not sys.stdin.isatty():
             with to_pipe():
-                for statement in _given(args):
+                for statement in _statements(args):
                     shell.execute(statement)
         else:
             _ask(shell)
@@ -118,7 +118,7 @@ def _print_described(rows: Iterable[tuple[Any, ...]], names: list[str]) -> None:
     print("\n\n".join(str(row[place]) for row in rows))
 
 
-def _given(args: Namespace) -> Iterator[str]:
+def _statements(args: Namespace) -> Iterator[str]:
     """The statements of the arguments, the file or standard input; the last one needs no semicolon."""
     texts = args.statements or [_text_of(args.file) if args.file else sys.stdin.read()]
     for text in texts:

@@ -151,7 +151,7 @@ async def _describe(args: argparse.Namespace, brokers: Brokers) -> None:
     if args.json:
         print(json.dumps(description(info, lags)))
     else:
-        _tell(info, lags)
+        _print_described(info, lags)
 
 
 async def _group(admin: Admin, name: str) -> GroupInfo:
@@ -195,7 +195,7 @@ def _readers(info: GroupInfo) -> dict[Place, str]:
     return {(topic, p): member.id for member in info.members for topic, some in member.partitions.items() for p in some}
 
 
-def _tell(info: GroupInfo, lags: list[Lag]) -> None:
+def _print_described(info: GroupInfo, lags: list[Lag]) -> None:
     lag = total(lags, info.name)
     print(f"group    {printable(info.name)}")
     print(f"state    {info.state}, {info.kind}")

@@ -151,7 +151,7 @@ async def _describe(args: argparse.Namespace, brokers: Brokers) -> None:
     if args.json:
         print(json.dumps(described))
     else:
-        _tell(described)
+        _print_described(described)
 
 
 async def description(admin: Admin, reader: Reader, name: str) -> dict[str, Any]:
@@ -193,7 +193,7 @@ async def _topic(admin: Admin, name: str) -> TopicInfo:
         raise unknown("topic", name, await admin.topics()) from error
 
 
-def _tell(described: Mapping[str, Any]) -> None:
+def _print_described(described: Mapping[str, Any]) -> None:
     partitions = described["partitions"]
     print(f"topic        {described['topic']}{' (internal)' if described['internal'] else ''}")
     print(f"id           {described['id'] or '-'}")
@@ -292,10 +292,10 @@ async def _alter(args: argparse.Namespace, brokers: Brokers) -> None:
                 raise await _wrong_setting(admin, args, error) from error
         if args.partitions is not None:
             await admin.create_partitions(args.topic, args.partitions)
-        await _tell_changes(args, admin, reader, before, len(topic.partitions))
+        await _print_changes(args, admin, reader, before, len(topic.partitions))
 
 
-async def _tell_changes(
+async def _print_changes(
     args: argparse.Namespace, admin: Admin, reader: Reader, before: Mapping[str, str | None], count: int
 ) -> None:
     if args.json:

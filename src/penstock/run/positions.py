@@ -123,7 +123,7 @@ def show(root: CheckpointFolder, name: str) -> CheckpointPosition:
         name,
         store.where,
         query,
-        _made(store),
+        _created(store),
         log.committed[-1] if log.committed else None,
         datetime.fromtimestamp(batch.at, UTC) if batch else None,
         unfinished,
@@ -291,7 +291,7 @@ def _wait(seconds: float) -> bool:
     return False
 
 
-def _made(folder: CheckpointFolder) -> datetime:
+def _created(folder: CheckpointFolder) -> datetime:
     times = (folder.changed(name) for name in (METADATA, FILE, ""))
     return datetime.fromtimestamp(next(time for time in times if time is not None), UTC)
 

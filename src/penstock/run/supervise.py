@@ -116,7 +116,7 @@ class PipelineRun:
         """Stop the queries, and report the batches that they finished meanwhile."""
         self._halt([watched.query for watched in queries])
         for watched in queries:
-            self._tell(watched)
+            self._report(watched)
             self.observer.stopped(watched.name)
 
     def _start_first(self) -> list[Watched]:
@@ -237,7 +237,7 @@ class PipelineRun:
             self.require_lease()
             ended = [watched for watched in queries if not watched.query.isActive]
             for watched in queries:
-                self._tell(watched)
+                self._report(watched)
                 if (status := watched.status()) is not None:
                     self.observer.looked(watched.name, status)
             running = [watched for watched in queries if watched not in ended]
@@ -254,7 +254,7 @@ class PipelineRun:
             self.stop.gently.wait(LOOK.total_seconds())
         return None
 
-    def _tell(self, watched: Watched) -> None:
+    def _report(self, watched: Watched) -> None:
         """Report new progress."""
         for progress in watched.news():
             self.observer.progress(watched.name, progress)
@@ -263,9 +263,9 @@ class PipelineRun:
                     self.observer.idle(watched.name)
                 continue
             self.observer.batch(watched.name, progress)
-            self._tell_dropped(watched.query, progress)
+            self._report_dropped(watched.query, progress)
 
-    def _tell_dropped(self, query: StreamingQuery, batch: Mapping[str, Any]) -> None:
+    def _report_dropped(self, query: StreamingQuery, batch: Mapping[str, Any]) -> None:
         """Say how many rows Spark's own stages dropped; those of `penstock` drop none."""
         dropped = sum(stage["numRowsDroppedByWatermark"] for stage in batch["stateOperators"])
         if dropped:

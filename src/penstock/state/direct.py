@@ -53,7 +53,7 @@ class Direct:
 
     def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> StateRows:
         if where:
-            self._tell(f"{find(self.folder, name).name}: a condition in SQL needs it")
+            self._report(f"{find(self.folder, name).name}: a condition in SQL needs it")
             return self.spark().scan(name, where, limit)
 
         def read(store: StateStore, rows: Rows) -> Iterator[Any]:
@@ -72,7 +72,7 @@ class Direct:
                 rows = store_rows.rows(store, fresh.batch)
                 return cut(store.name, fresh, list(islice(read(store, rows), limit + 1)), limit)
             except (Unsupported, OtherType) as error:
-                self._tell(f"{store.name}: {error}")
+                self._report(f"{store.name}: {error}")
                 return None
             except Gone as error:
                 gone = error
@@ -84,7 +84,7 @@ class Direct:
             next="ask again if the query is running; else put the checkpoint back from a backup",
         )
 
-    def _tell(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         if why not in self.reported:
             self.reported.add(why)
             print(f"penstock: reads with Spark, which takes some seconds: {why}", file=sys.stderr, flush=True)
