@@ -94,9 +94,9 @@ def duration_text(value: timedelta) -> str:
     return f"{value // timedelta(microseconds=1)} microseconds"
 
 
-def require_known(given: Iterable[str], known: Collection[str], *, where: str) -> None:
-    """Raise `PenstockError` for the first name in `given` that is not in `known`; it suggests the nearest one."""
-    for name in given:
+def require_known(names: Iterable[str], known: Collection[str], *, where: str) -> None:
+    """Raise `PenstockError` for the first of `names` that is not in `known`; it suggests the nearest one."""
+    for name in names:
         if name not in known:
             close = get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
@@ -105,4 +105,6 @@ def require_known(given: Iterable[str], known: Collection[str], *, where: str) -
 
 def keywords(function: Callable[..., object]) -> list[str]:
     """The keyword-only arguments of a function, without those that it takes as `**options`."""
-    return [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
+    return [
+        name for name, parameter in signature(function).parameters.items() if parameter.kind is Parameter.KEYWORD_ONLY
+    ]

@@ -53,11 +53,11 @@ def missing(error: ModuleNotFoundError, what: str, extra: str | None = None) -> 
 def install(extra: str) -> str:
     """The command that installs an extra, from where this Penstock came."""
     try:
-        told = json.loads(distribution("penstock").read_text("direct_url.json") or "{}")
+        origin = json.loads(distribution("penstock").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
-        told = {}
-    source = urlsplit(told.get("url", ""))
+        origin = {}
+    source = urlsplit(origin.get("url", ""))
     if source.scheme != "file":
         return f"pip install 'penstock[{extra}]'"
     path = unquote(source.path)
-    return f"pip install {'-e ' if told.get('dir_info', {}).get('editable') else ''}'{path}[{extra}]'"
+    return f"pip install {'-e ' if origin.get('dir_info', {}).get('editable') else ''}'{path}[{extra}]'"

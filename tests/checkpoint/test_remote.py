@@ -107,7 +107,7 @@ def test_the_commands_of_checkpoints_work_elsewhere(folder: Hadoop, spark: Spark
     assert positions.checkpoints(folder) == ["numbers"]
     shown = positions.show(folder, "numbers")
     assert (shown.batch, shown.running, shown.stateful) == (0, None, False)
-    assert shown.folder == f"{folder.uri}/numbers" and datetime.now(UTC) - shown.made < timedelta(hours=1)
+    assert shown.folder == f"{folder.uri}/numbers" and datetime.now(UTC) - shown.created < timedelta(hours=1)
     run = Lease(folder.below("numbers.lease"), "numbers")
     assert run.take(lambda seconds: True)
     holder = positions.show(folder, "numbers").running

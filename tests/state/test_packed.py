@@ -110,7 +110,7 @@ def only(states: Checkpoints, name: str, key: str) -> dict[str, Any]:
 def test_each_stage_stands_under_its_name_and_is_fresh(states: Checkpoints) -> None:
     told = {one["name"]: one for one in states.overview()}
     assert told.keys() == {f"shop/{name}" for name in ("minutes", "groups", "groups_rows", "both", "members")}
-    answer = states.get("shop/minutes", "u7").told()
+    answer = states.get("shop/minutes", "u7").to_json()
     assert answer["batch"] == told["shop/minutes"]["batch"] == 0 and 0 <= answer["age_seconds"] < 600
 
 

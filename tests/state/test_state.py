@@ -113,7 +113,7 @@ def test_every_state_has_a_name_and_is_fresh(checkpoints: Path, states: Checkpoi
 
 
 def test_windows_of_a_key_while_the_query_runs(states: Checkpoints) -> None:
-    answer = states.get("visits/windows", "ann").told()
+    answer = states.get("visits/windows", "ann").to_json()
     assert answer["name"] == "visits/windows/stateStoreSave" and 0 <= answer["age_seconds"] < 600
     counts = {row["key"]["window"]["start"]: row["value"]["count"] for row in answer["rows"]}
     assert counts == {"2024-02-29T12:00:00.000Z": 2, "2024-02-29T12:01:00.000Z": 1}
@@ -248,7 +248,7 @@ def test_state_in_postgres(spark: SparkSession, postgres: str) -> None:
         tables = PostgresState(postgres)
         row = {"user": "ann", "day": "2024-02-29", "n": 3}
         for key in ('{"user": "ann"}', '{"user": "ann", "day": "2024-02-29"}'):
-            answer = tables.get(table, key).told()
+            answer = tables.get(table, key).to_json()
             assert (answer["rows"], answer["batch"]) == ([row], 7) and 0 <= answer["age_seconds"] < 600
         assert tables.scan(table, "n > 2").rows == [row] and tables.scan(table, "n > 3").rows == []
         assert (table, 7) in [(told["name"], told["batch"]) for told in tables.overview()]
@@ -265,7 +265,7 @@ def test_state_in_postgres(spark: SparkSession, postgres: str) -> None:
 def test_a_table_in_postgres_may_be_called_by_a_reserved_word(spark: SparkSession, postgres: str) -> None:
     execute(postgres, 'CREATE TABLE "end" (id int PRIMARY KEY)')
     pg.sink("end", url=postgres, key="id").save(spark.sql("SELECT 1 AS id"), Batch("word", 1))
-    assert PostgresState(postgres).get("end", "1").told()["rows"] == [{"id": 1}]
+    assert PostgresState(postgres).get("end", "1").to_json()["rows"] == [{"id": 1}]
     execute(postgres, 'DROP TABLE "end"')
 
 

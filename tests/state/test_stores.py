@@ -154,11 +154,11 @@ def test_without_any_state_the_next_step_is_to_wait(tmp_path: Path) -> None:
 
 def test_an_answer_says_how_old_it_is_and_whether_there_are_more_rows() -> None:
     ago = datetime.now(UTC) - timedelta(minutes=1)
-    told = cut("s", Freshness(7, ago), [1, 2, 3], 2).told()
+    told = cut("s", Freshness(7, ago), [1, 2, 3], 2).to_json()
     assert (told["rows"], told["more"], told["batch"], told["committed"]) == ([1, 2], True, 7, ago.isoformat())
     assert 60 <= told["age_seconds"] < 90
     assert not cut("s", Freshness(7, ago), [1, 2], 2).more
-    assert Freshness(None, None).told() == {"batch": None, "committed": None, "age_seconds": None}
+    assert Freshness(None, None).to_json() == {"batch": None, "committed": None, "age_seconds": None}
     with pytest.raises(NoSuchState, match=r"s has nothing under the key k .batch 7.*penstock state scan s"):
         require_some(StateRows("s", Freshness(7, ago), []), "k")
 

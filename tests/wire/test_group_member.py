@@ -37,7 +37,7 @@ class Share:
         ids = sorted(members)
         return {id: json.dumps([*WORK[at :: len(ids)]]).encode() for at, id in enumerate(ids)}
 
-    def given(self, share: bytes, leads: bool) -> None:
+    def assigned(self, share: bytes, leads: bool) -> None:
         self.numbers, self.leads = set(json.loads(share)), leads
 
     def lost(self, why: str) -> None:

@@ -79,7 +79,7 @@ def test_defaults_nulls_and_what_must_not_be_lost_are_those_of_java(api: Api, di
         java = in_java.get(path, DROPPED.get(path))
         assert java, path
         assert field.default == in_python(java.get("default"), field), path
-        assert field.kept == (not java.get("ignorable") and not always), path
+        assert field.ignorable == bool(java.get("ignorable") or always), path
         for version in range(versions[0], versions[1] + 1):
             assert field.may_be_null(version) == is_in(version, java.get("nullableVersions", "none")), path
 

@@ -19,7 +19,7 @@ from penstock.local.services import Services
 from penstock.wire import Producer, Reader, RecordMetadata, TableFailed
 from penstock.wire.cluster import Backoff
 from penstock.wire.errors import MessageTooLarge
-from penstock.wire.producer.partition_queue import SEQUENCES, Lane, Outcome, ProducerBatch, ProducerId
+from penstock.wire.producer.partition_queue import SEQUENCES, Outcome, PartitionQueue, ProducerBatch, ProducerId
 from penstock.wire.producer.produce_responses import halves, parted
 from penstock.wire.records.batch_header import stamp
 from penstock.wire.records.compression import CODECS, Compression
@@ -193,24 +193,24 @@ def stamped(batch: memoryview) -> memoryview:
 
 def test_parts_share_the_numbers_of_the_whole() -> None:
     """The batches after it keep their numbers, also past the largest number."""
-    lane, told = Lane("t", 0, Backoff(0.0, 0.0)), list[tuple[int, slice]]()
+    queue, told = PartitionQueue("t", 0, Backoff(0.0, 0.0)), list[tuple[int, slice]]()
     for _ in range(2):
         data = batch_of([(None, bytes(100), [], 0)] * 8)
-        lane.add(ProducerBatch(data, 8, 1e9, lambda outcome, part: told.append((outcome.offset, part))))
-    lane.restart(ProducerId(7, 0))
-    lane._next = SEQUENCES - 10
-    whole, behind = lane.take(1), lane.take(1)
-    lane.split(whole, halves(whole.data, None))
-    assert not lane.is_first(behind)
-    lane.again(behind)
-    left, right, last = lane.take(1), lane.take(1), lane.take(1)
+        queue.add(ProducerBatch(data, 8, 1e9, lambda outcome, part: told.append((outcome.offset, part))))
+    queue.restart(ProducerId(7, 0))
+    queue._next = SEQUENCES - 10
+    whole, behind = queue.take(1), queue.take(1)
+    queue.split(whole, halves(whole.data, None))
+    assert not queue.is_first(behind)
+    queue.again(behind)
+    left, right, last = queue.take(1), queue.take(1), queue.take(1)
     assert (last, last.sequence) == (behind, SEQUENCES - 2)
     assert (left.sequence, left.count, right.sequence, right.count) == (SEQUENCES - 10, 4, SEQUENCES - 6, 4)
     # A part may be too large again, and the next part may come back before it.
-    lane.again(right)
-    lane.split(left, halves(left.data, None))
-    lane.again(last)
-    order = [lane.take(1) for _ in range(4)]
+    queue.again(right)
+    queue.split(left, halves(left.data, None))
+    queue.again(last)
+    order = [queue.take(1) for _ in range(4)]
     assert [one.sequence % SEQUENCES for one in order] == [SEQUENCES - n for n in (10, 8, 6, 2)]
     for offset, one in enumerate(order):
         assert decode(one.data).num_rows == one.count  # with its checksum

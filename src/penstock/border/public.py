@@ -2,7 +2,7 @@
 
 `@public("kafka.read")` checks the arguments of each call by the function's own annotations, before it asks a server or
 Spark. A string is not a sequence of strings here: its letters are never what a caller means. What Spark refuses inside
-of the function is told as `spark_refusals` has it.
+of the function is reported as `spark_refusals` words it.
 
 A check costs up to a tenth of a millisecond: functions that are called for each record, such as `Producer.send`, have
 none.
@@ -47,9 +47,9 @@ def public(name: str, **wider: Any) -> Callable[[F], F]:
         called = _checked(function, name, wider)
 
         @wraps(function)
-        def at_the_border(*given: Any, **named: Any) -> Any:
+        def at_the_border(*args: Any, **kwargs: Any) -> Any:
             trial = running()
-            return called(*given, **named) if trial is None else trial.call(called, given, named)
+            return called(*args, **kwargs) if trial is None else trial.call(called, args, kwargs)
 
         return at_the_border  # type: ignore[return-value]
 
@@ -60,16 +60,16 @@ def _checked(function: Callable[..., Any], name: str, wider: Mapping[str, Any]) 
     taken = inspect.signature(function)
 
     @wraps(function)
-    def checked(*given: Any, **named: Any) -> Any:
+    def checked(*args: Any, **kwargs: Any) -> Any:
         try:
-            bound = taken.bind(*given, **named)
+            bound = taken.bind(*args, **kwargs)
         except TypeError:
             # Python's own error names the argument that is missing, or not known.
-            return function(*given, **named)
+            return function(*args, **kwargs)
         for argument, value, annotation in _arguments(function, bound):
             require(argument, value, wider.get(argument, annotation), name)
         try:
-            return function(*given, **named)
+            return function(*args, **kwargs)
         except Exception as error:
             if type(error).__name__ in REFUSED:
                 raise _refused(error, name) from error
@@ -82,16 +82,16 @@ def require(argument: str, value: Any, annotation: Any, name: str) -> None:
     """Raise PenstockError if the value of an argument is not of the annotation's type; `name` is the function's."""
     wrong = _misfit(argument, value, annotation)
     if wrong is not None:
-        place, given, taken = (*wrong, f"{_words(annotation)}{_advice(argument, value, annotation)}")
-        raise PenstockError(f"the argument {place} is {given}", where=name, next=f"give {taken}")
+        place, actual, taken = (*wrong, f"{_words(annotation)}{_advice(argument, value, annotation)}")
+        raise PenstockError(f"the argument {place} is {actual}", where=name, next=f"give {taken}")
 
 
 def _refused(error: Any, name: str) -> PenstockError:
     # Here, because the Kafka client is used without Spark.
     from penstock.border.spark_refusals import refusal
 
-    told = refusal(error)
-    return PenstockError(told.what, where=name, next=told.next)
+    refused = refusal(error)
+    return PenstockError(refused.what, where=name, next=refused.next)
 
 
 def _arguments(function: Callable[..., Any], bound: inspect.BoundArguments) -> Iterator[tuple[str, Any, Any]]:
@@ -100,10 +100,12 @@ def _arguments(function: Callable[..., Any], bound: inspect.BoundArguments) -> I
     for name, value in bound.arguments.items():
         hint, kind = hints.get(name, Any), bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            yield from ((f"{name}[{place}]", one, hint) for place, one in enumerate(value))
+            yield from ((f"{name}[{place}]", element, hint) for place, element in enumerate(value))
         elif kind is inspect.Parameter.VAR_KEYWORD:
             options = _options(hint)
-            yield from ((key, one, hint if options is None else options.get(key, Any)) for key, one in value.items())
+            yield from (
+                (key, option, hint if options is None else options.get(key, Any)) for key, option in value.items()
+            )
         else:
             yield name, value, hint
 
@@ -112,12 +114,12 @@ def _arguments(function: Callable[..., Any], bound: inspect.BoundArguments) -> I
 def types_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The types of a function's parameters, by its annotations; names that only type checkers load stand for any."""
     function = inspect.unwrap(function)
-    found: dict[str, Any] = {}
-    for name, one in inspect.signature(function).parameters.items():
-        if one.annotation is not inspect.Parameter.empty:
-            alone = types.SimpleNamespace(__annotations__={name: one.annotation})
-            found |= _hints(alone, function.__globals__, include_extras=True)
-    return found
+    type_by_name: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.annotation is not inspect.Parameter.empty:
+            alone = types.SimpleNamespace(__annotations__={name: parameter.annotation})
+            type_by_name |= _hints(alone, function.__globals__, include_extras=True)
+    return type_by_name
 
 
 def _hints(of: Any, names: dict[str, Any] | None = None, *, include_extras: bool = False) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def _misfit(name: str, value: Any, annotation: Any) -> Misfit:
     if origin in (Union, types.UnionType):
         wrong = [_misfit(name, value, part) for part in parts]
         # That of an element or of a length, if the value itself is of one of the types.
-        return None if None in wrong else max(filter(None, wrong), key=lambda one: one != (name, _kind(value)))
+        return None if None in wrong else max(filter(None, wrong), key=lambda misfit: misfit != (name, _kind(value)))
     if origin is Literal:
         # Functions say which strings they take.
         return None if type(value) in map(type, parts) else (name, _kind(value))
@@ -162,13 +164,13 @@ def _of_elements(name: str, value: Any, kind: Any, parts: tuple[Any, ...]) -> Mi
         return name, _kind(value)
     if isinstance(value, Mapping):
         pairs = [(f"a key of {name}", key, parts[0]) for key in value]
-        pairs += [(f"{name}[{key!r}]", one, parts[1]) for key, one in value.items()]
+        pairs += [(f"{name}[{key!r}]", element, parts[1]) for key, element in value.items()]
     elif kind is tuple and parts[-1] is not Ellipsis:
         if len(value) != len(parts):
             return name, f"a tuple of {len(value)} element{'s' * (len(value) != 1)}"
-        pairs = [(f"{name}[{n}]", one, part) for n, (one, part) in enumerate(zip(value, parts, strict=True))]
+        pairs = [(f"{name}[{n}]", element, part) for n, (element, part) in enumerate(zip(value, parts, strict=True))]
     elif isinstance(value, Collection):
-        pairs = [(f"{name}[{n}]", one, parts[0]) for n, one in enumerate(value)]
+        pairs = [(f"{name}[{n}]", element, parts[0]) for n, element in enumerate(value)]
     else:
         # An iterator can be read once only.
         pairs = []
@@ -203,8 +205,8 @@ def _members(protocol: type) -> list[str]:
 def _is_of_connect(value: Any, kind: type) -> bool:
     """Whether it is what Spark Connect has in place of one of PySpark's classes."""
     spark = "pyspark.sql"
-    same = (one for one in type(value).__mro__ if one.__name__ == kind.__name__)
-    return kind.__module__.startswith(spark) and any(one.__module__.startswith(spark) for one in same)
+    same = (ancestor for ancestor in type(value).__mro__ if ancestor.__name__ == kind.__name__)
+    return kind.__module__.startswith(spark) and any(ancestor.__module__.startswith(spark) for ancestor in same)
 
 
 def _kind(value: Any) -> str:

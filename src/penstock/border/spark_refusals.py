@@ -47,17 +47,17 @@ class Refusal:
 
 def refusal(error: PySparkException, columns: Sequence[str] = ()) -> Refusal:
     """The refusal; `columns` are those of the frame, by default of the one in the error's traceback."""
-    condition, given = error.getCondition() or "", error.getMessageParameters() or {}
+    condition, parameters = error.getCondition() or "", error.getMessageParameters() or {}
     name = condition.partition(".")[0]
     shown = columns or _columns(error)
     if name in COLUMNS and (shown or name != "ATTRIBUTE_NOT_SUPPORTED"):
         missing, others = COLUMNS[name]
-        return _missing("column", given.get(missing, ""), shown or _names(given.get(others, "")))
+        return _missing("column", parameters.get(missing, ""), shown or _names(parameters.get(others, "")))
     if name in FIELDS:
         missing, others = FIELDS[name]
-        return _missing("field", given.get(missing, ""), _names(given.get(others, "")))
+        return _missing("field", parameters.get(missing, ""), _names(parameters.get(others, "")))
     if name == ROUTINE:
-        function = ".".join(_names(given.get("routineName", "")))
+        function = ".".join(_names(parameters.get("routineName", "")))
         hint = _hint(function, [known for known in dir(F) if not known.startswith("_")])
         return Refusal(f"there is no function {function}", hint, next=f"{hint}docs of Spark's SQL have all functions")
     step = f"correct it; Spark's documentation has this error as {condition}" if condition else ""

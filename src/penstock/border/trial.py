@@ -1,7 +1,7 @@
-"""A trial of a pipeline: faults that do not depend on each other are told at once, as `penstock check` does.
+"""A trial of a pipeline: faults that do not depend on each other are reported at once, as `penstock check` does.
 
-On trial an error of a public function is noted, and what should have come of the call is unknown: a stand-in that takes
-every call, so that the pipeline's code goes on to its next table or sink. What fails because of a stand-in is not told.
+On trial an error of a public function is noted, and the result of the call is a stand-in, which is unknown and takes
+every call, so that the pipeline's code goes on to its next table or sink. Errors caused by a stand-in are not reported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Unknown:
             raise AttributeError(name)
         return self
 
-    def __call__(self, *given: Any, **named: Any) -> Unknown:
+    def __call__(self, *args: Any, **kwargs: Any) -> Unknown:
         return self
 
     def __getitem__(self, name: Any) -> Unknown:
@@ -50,15 +50,15 @@ class Trial:
         self.faults: list[PenstockError] = []
         self.is_final, self._inside = is_final, False
 
-    def call(self, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a public function, or a stand-in for it."""
         if self._inside:
-            return function(*given, **named)
-        unknown = _has_unknown([*given, *named.values()])
+            return function(*args, **kwargs)
+        unknown = _has_unknown([*args, *kwargs.values()])
         self._inside = True
         try:
-            made = function(*given, **named)
-            return Unknown() if unknown else made
+            returned = function(*args, **kwargs)
+            return Unknown() if unknown else returned
         except Exception as error:
             self._take(error, unknown)
             return Unknown()
@@ -90,7 +90,7 @@ def running() -> Trial | None:
 def on_trial(is_final: Callable[[PenstockError], bool]) -> Iterator[Trial]:
     """Public functions that are called inside are on trial; raises PenstockError at the end if there were faults.
 
-    An error that ends the code inside is told beside faults only if no stand-in can be its reason.
+    An error that ends the code inside is reported beside faults only if no stand-in can be its reason.
     """
     trial = Trial(is_final)
     token = _TRIAL.set(trial)
@@ -126,7 +126,7 @@ def place(frame: FrameType, at: int) -> str:
 
 
 def _has_unknown(values: list[Any]) -> bool:
-    inner = [one for value in values if isinstance(value, (list, tuple)) for one in value]
+    inner = [element for value in values if isinstance(value, (list, tuple)) for element in value]
     return any(isinstance(value, Unknown) for value in values) or (bool(inner) and _has_unknown(inner))
 
 

@@ -27,21 +27,21 @@ class CommandParser(ArgumentParser):
         super().__init__(*args, **options | {"allow_abbrev": False})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse; the parser of a command tells what it does not know itself, with its own usage."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """As argparse; the parser of a command reports its unknown arguments itself, with its own usage."""
+        known, unknown = super().parse_known_args(args, namespace)
         if unknown and " " in self.prog:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
+        return known, unknown
 
     def error(self, message: str) -> NoReturn:
-        found = WRONG_CHOICE.search(message) or WRONG_OPTION.search(message)
-        close = _close(found[1], {*_names(self)}) if found else ""
+        match = WRONG_CHOICE.search(message) or WRONG_OPTION.search(message)
+        close = _close(match[1], {*_names(self)}) if match else ""
         super().error(f"{message}. Next: did you mean {close}?" if close else message)
 
 
 def _close(name: str, names: set[str]) -> str:
     """The name that begins as a wrong one does, or is similar to it; "" if there is none."""
-    longer = [one for one in sorted(names) if name.startswith("--") and one.startswith(name)]
+    longer = [option for option in sorted(names) if name.startswith("--") and option.startswith(name)]
     return next(iter(longer or get_close_matches(name, names, 1)), "")
 
 
@@ -219,8 +219,8 @@ def add_checkpoints(parser: ArgumentParser, *, anywhere: bool = False) -> None:
 
 def checkpoints(args: Namespace) -> Location:
     """The value of `--checkpoints`, with a whole path."""
-    given: Location = args.checkpoints
-    return given.resolve() if isinstance(given, Path) else given
+    location: Location = args.checkpoints
+    return location.resolve() if isinstance(location, Path) else location
 
 
 def _location(text: str) -> Location:
@@ -232,9 +232,9 @@ def _location(text: str) -> Location:
 
 def folder_here(text: str) -> Path:
     """A folder of this machine; another file system is refused, whose URI would be the name of a folder here."""
-    found = _location(text)
-    if isinstance(found, Path):
-        return found
+    location = _location(text)
+    if isinstance(location, Path):
+        return location
     raise ArgumentTypeError(f"{text} is not a folder of this machine, and this command reads no other")
 
 

@@ -66,8 +66,8 @@ def target_access(args: Namespace) -> Access:
 
 
 def _access(args: Namespace, side: str, password: str) -> Access:
-    given = {"user": f"{side}_user", "tls": f"{side}_tls", "ca": f"{side}_ca", "local_dc": f"{side}_dc"}
-    options = {name: getattr(args, argument) for name, argument in given.items()}
+    argument_by_option = {"user": f"{side}_user", "tls": f"{side}_tls", "ca": f"{side}_ca", "local_dc": f"{side}_dc"}
+    options = {name: getattr(args, argument) for name, argument in argument_by_option.items()}
     if options["user"]:
         options["password"] = os.environ.get(password, "")
     return Access.of(getattr(args, f"{side}_hosts"), options, where=f"penstock, the {side}")

@@ -57,8 +57,8 @@ def run(args: Namespace) -> int:
             queries = queries_within(args.wait, pipeline, spark)
             # Queries with a part that is missing cannot be looked at.
             looks = [] if trial.faults else _checked(pipeline, queries, spark, checkpoints(args), args.wait)
-    for told in looks:
-        print(json.dumps(told) if args.json else _as_text(told))
+    for report in looks:
+        print(json.dumps(report) if args.json else _as_text(report))
     return 0
 
 
@@ -127,14 +127,14 @@ def _look(pipeline: Pipeline, name: str, query: Query, checkpoint: Location) -> 
     }
 
 
-def _as_text(told: dict[str, Any]) -> str:
-    columns = ", ".join(f"{name} {kind}" for name, kind in told["columns"].items())
-    writes = [f"{target} ({how})" for target, how in zip(told["writes"], told["delivery"], strict=True)]
+def _as_text(report: dict[str, Any]) -> str:
+    columns = ", ".join(f"{name} {kind}" for name, kind in report["columns"].items())
+    writes = [f"{target} ({how})" for target, how in zip(report["writes"], report["delivery"], strict=True)]
     lines = {
-        "reads": ", ".join(told["reads"]),
+        "reads": ", ".join(report["reads"]),
         "writes": ", ".join(writes),
-        "every": told["every"],
+        "every": report["every"],
         "columns": columns,
-        "checkpoint": told["checkpoint"],
+        "checkpoint": report["checkpoint"],
     }
-    return "\n".join((f"{told['query']}: can run", *(f"  {name:<10}  {text}" for name, text in lines.items())))
+    return "\n".join((f"{report['query']}: can run", *(f"  {name:<10}  {text}" for name, text in lines.items())))

@@ -32,8 +32,8 @@ def add(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     listing = _action(actions, "list", "list all checkpoints: what they read and write, and their positions", _list)
     showing = _action(actions, "show", "show all details of a checkpoint", _show)
-    for one in (listing, showing):
-        one.add_argument("--json", action="store_true", help="print JSON, one object per line")
+    for command in (listing, showing):
+        command.add_argument("--json", action="store_true", help="print JSON, one object per line")
     resetting = _action(actions, "reset", "move a checkpoint aside, so that its pipeline starts from scratch", _reset)
     resetting.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     setting = _action(actions, "set", "let a pipeline continue from another point in time", _set)
@@ -48,8 +48,8 @@ def add(parser: ArgumentParser) -> None:
     adopting = _action(
         actions, "adopt", "let a pipeline with other sources or sinks continue from the position", _adopt
     )
-    for one in (showing, resetting, setting, adopting):
-        one.add_argument("name", metavar="NAME", help="PIPELINE or PIPELINE/QUERY, as shown by `list`")
+    for command in (showing, resetting, setting, adopting):
+        command.add_argument("name", metavar="NAME", help="PIPELINE or PIPELINE/QUERY, as shown by `list`")
     parser.set_defaults(run=run)
 
 
@@ -60,16 +60,16 @@ def run(args: Namespace) -> int:
 
 
 @contextmanager
-def _opened(given: Location) -> Iterator[CheckpointFolder]:
+def _opened(location: Location) -> Iterator[CheckpointFolder]:
     """The folder of `--checkpoints`; another file system is read through Spark."""
-    if isinstance(given, Path):
-        yield Local(given)
+    if isinstance(location, Path):
+        yield Local(location)
         return
     from penstock.spark_runtime.session import local_session, until_end
 
     session = local_session("penstock-checkpoints", cores=1)
     with until_end(session):
-        yield store_of(given, session)
+        yield store_of(location, session)
 
 
 def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
@@ -80,30 +80,30 @@ def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
 
 
 def _list(args: Namespace, root: CheckpointFolder) -> None:
-    found = [positions.show(root, name) for name in positions.checkpoints(root)]
+    known = [positions.show(root, name) for name in positions.checkpoints(root)]
     if args.json:
-        for one in found:
-            print(json.dumps(one.told()))
+        for position in known:
+            print(json.dumps(position.to_json()))
         return
-    rows = [("NAME", "AGE", "BATCH", "POSITION", "LAG", "READS", "WRITES", "RUN"), *map(_row, found)]
+    rows = [("NAME", "AGE", "BATCH", "POSITION", "LAG", "READS", "WRITES", "RUN"), *map(_row, known)]
     for line in aligned(rows):
         print(line)
-    for one in found:
-        if one.problem:
-            print(f"{one.name}: {one.problem}", file=sys.stderr)
+    for position in known:
+        if position.problem:
+            print(f"{position.name}: {position.problem}", file=sys.stderr)
 
 
-def _row(one: CheckpointPosition) -> tuple[str, ...]:
-    lags = [reading.lag for reading in one.readings if reading.lag is not None]
+def _row(position: CheckpointPosition) -> tuple[str, ...]:
+    lags = [reading.lag for reading in position.readings if reading.lag is not None]
     return (
-        one.name,
-        in_largest_units(datetime.now(UTC) - one.made),
-        "damaged" if one.problem else "-" if one.batch is None else str(one.batch),
-        "; ".join(reading.position for reading in one.readings) or "-",
+        position.name,
+        in_largest_units(datetime.now(UTC) - position.created),
+        "damaged" if position.problem else "-" if position.batch is None else str(position.batch),
+        "; ".join(reading.position for reading in position.readings) or "-",
         in_largest_units(max(lags)) if lags else "-",
-        _named([reading.source for reading in one.readings]),
-        "?" if one.sinks is None else ", ".join(one.sinks),
-        _process(one.running, "pid") if one.running else "-",
+        _named([reading.source for reading in position.readings]),
+        "?" if position.sinks is None else ", ".join(position.sinks),
+        _process(position.running, "pid") if position.running else "-",
     )
 
 
@@ -116,27 +116,30 @@ def _named(sources: list[Any]) -> str:
 
 
 def _show(args: Namespace, root: CheckpointFolder) -> None:
-    one = positions.show(root, args.name)
+    position = positions.show(root, args.name)
     if args.json:
-        print(json.dumps(one.told()))
+        print(json.dumps(position.to_json()))
         return
-    done = "none is finished" if one.batch is None else f"{one.batch}"
+    done = "none is finished" if position.batch is None else f"{position.batch}"
     lines = [
-        ("folder", one.folder),
-        ("query", one.query or "unknown"),
-        ("made", f"{positions.iso(one.made)}, {in_largest_units(datetime.now(UTC) - one.made)} ago"),
-        ("last batch", done if one.at is None else f"{done}, planned {positions.iso(one.at)}"),
-        ("in flight", "-" if one.unfinished is None else f"batch {one.unfinished}: the next start runs it again"),
+        ("folder", position.folder),
+        ("query", position.query or "unknown"),
+        ("made", f"{positions.iso(position.created)}, {in_largest_units(datetime.now(UTC) - position.created)} ago"),
+        ("last batch", done if position.at is None else f"{done}, planned {positions.iso(position.at)}"),
+        (
+            "in flight",
+            "-" if position.unfinished is None else f"batch {position.unfinished}: the next start runs it again",
+        ),
     ]
-    for reading in one.readings:
+    for reading in position.readings:
         lag = "" if reading.lag is None else f", {in_largest_units(reading.lag)} ago"
         lines += [("reads", _named([reading.source])), ("  position", f"{reading.position}{lag}")]
         lines.append(("  offset", reading.offset or "-"))
-    lines.append(("writes", "unknown" if one.sinks is None else ", ".join(one.sinks)))
-    lines.append(("state", "yes: windows, tables or counts" if one.stateful else "no"))
-    lines.append(("held by", _process(one.running, "process") if one.running else "no run"))
-    if one.problem:
-        lines.append(("problem", one.problem))
+    lines.append(("writes", "unknown" if position.sinks is None else ", ".join(position.sinks)))
+    lines.append(("state", "yes: windows, tables or counts" if position.stateful else "no"))
+    lines.append(("held by", _process(position.running, "process") if position.running else "no run"))
+    if position.problem:
+        lines.append(("problem", position.problem))
     for name, text in lines:
         print(f"{name:<12} {text}")
 

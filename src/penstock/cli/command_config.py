@@ -84,24 +84,26 @@ def options(file: Path) -> dict[str, str]:
 
 
 def _checked(file: Path) -> tuple[dict[str, str], Security]:
-    given = _settings(file)
-    found = {ALIASES.get(name, name): value for name, value in given.items() if name in KNOWN and name not in TYPES}
+    in_file = _settings(file)
+    settings = {
+        ALIASES.get(name, name): value for name, value in in_file.items() if name in KNOWN and name not in TYPES
+    }
     for name, to in ALIASES.items():
-        if name in given and to in given:
+        if name in in_file and to in in_file:
             raise PenstockError(f"{name} and {to} are the same setting", where=str(file), next="give one of them")
     try:
-        security = Security.of(found)
+        security = Security.of(settings)
     except PenstockError as error:
         raise PenstockError(error.what, where=str(file), next=error.next) from None
     try:
         security.tls()
     except PenstockError as error:
-        written = {to: name for name, to in ALIASES.items() if name in given}
+        written = {to: name for name, to in ALIASES.items() if name in in_file}
         where = re.sub(r"ssl\.[a-z.]+(?=:| and )", lambda name: written.get(name[0], name[0]), error.where)
         raise PenstockError(error.what, where=f"{file}: {where}", next=PEM) from error
-    if unused := sorted(name for name in given if name not in KNOWN):
+    if unused := sorted(name for name in in_file if name not in KNOWN):
         print(f"penstock: without effect in {file}: {', '.join(unused)}", file=sys.stderr)
-    return found, security
+    return settings, security
 
 
 def _settings(file: Path) -> dict[str, str]:
@@ -110,33 +112,33 @@ def _settings(file: Path) -> dict[str, str]:
         file, "the file of settings cannot be read", "give --command-config a properties file that this user can read"
     ):
         text = read_text(file, "latin-1")
-    found = _parsed(text)
-    if found is None:
+    settings = _parsed(text)
+    if settings is None:
         raise PenstockError(
             "the file is not in Java's properties format: a \\u does not begin a character",
             where=str(file),
             next="write it as \\u and four hexadecimal digits, and a backslash as two",
         )
-    for name in found:
+    for name in settings:
         _require_name(name, file)
     for name in TYPES:
-        if found.get(name, "PEM").upper() != "PEM":
-            raise PenstockError(f"an unsupported {name} {found[name]!r}", where=str(file), next=PEM)
-    if found.get(NAMES, "").lower() == "https":
-        del found[NAMES]
-    return found
+        if settings.get(name, "PEM").upper() != "PEM":
+            raise PenstockError(f"an unsupported {name} {settings[name]!r}", where=str(file), next=PEM)
+    if settings.get(NAMES, "").lower() == "https":
+        del settings[NAMES]
+    return settings
 
 
 def _parsed(text: str) -> dict[str, str] | None:
     """The settings, without spaces around values, as in Kafka; None if an escape writes no character of a value."""
     try:
-        found = {name: value.strip() for name, value in read_properties(text).items()}
+        settings = {name: value.strip() for name, value in read_properties(text).items()}
         # It fails for one half of a pair of code units.
-        "".join(found.values()).encode()
+        "".join(settings.values()).encode()
     except ValueError:
         # Not raised again, as its message may show a part of a value.
         return None
-    return None if any("\0" in value for value in found.values()) else found
+    return None if any("\0" in value for value in settings.values()) else settings
 
 
 def _require_name(name: str, file: Path) -> None:

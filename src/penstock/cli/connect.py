@@ -99,8 +99,8 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     brokers = args.servers or (None if args.file else services.kafka(args.root))
     chosen = worker_settings.read(args.file, brokers, args.listen)
-    given = connector_files.read(args.connectors, chosen.provided)
-    if given and chosen.group is not None:
+    from_files = connector_files.read(args.connectors, chosen.provided)
+    if from_files and chosen.group is not None:
         # As in Kafka Connect, whose standalone workers read the same files.
         chosen = replace(chosen, group=None)
     secrets, lines, said = Secrets(chosen.secrets), logging.StreamHandler(), SparkLines()
@@ -114,7 +114,7 @@ def run(args: Namespace) -> int:
     with (
         _folder(data, chosen) as (folder, note_jvm),
         bind(chosen.host, chosen.port) as bound,
-        _only(chosen, bound, given) as only,
+        _only(chosen, bound, from_files) as only,
         lineage.sending(args.lineage) as observer,
     ):
         with said.caught():
@@ -132,10 +132,10 @@ def run(args: Namespace) -> int:
         try:
             # The folder of a group's worker is only for the driver's files.
             require_executors(spark, None if chosen.group else folder)
-            worker = _worker(chosen, context, _advertised(chosen, bound), data / "connectors", given, only)
+            worker = _worker(chosen, context, _advertised(chosen, bound), data / "connectors", from_files, only)
             if chosen.passwords is None:
                 warn_if_open(chosen.host, "run connectors with the rights of this worker")
-            with _told(args.metrics, worker, said) as metrics:
+            with _metrics_served(args.metrics, worker, said) as metrics:
                 _serve(worker, _face(worker, chosen), bound, hosts, metrics, stop, jvm)
         finally:
             end(spark)
@@ -157,10 +157,10 @@ def _folder(data: Path, chosen: WorkerSettings) -> Iterator[tuple[Path, Callable
 
 
 def _only(
-    chosen: WorkerSettings, bound: socket.socket, given: Mapping[str, Mapping[str, str]]
+    chosen: WorkerSettings, bound: socket.socket, from_files: Mapping[str, Mapping[str, str]]
 ) -> AbstractContextManager[OnlyWorker | None]:
     """What keeps a second worker on its own from running the connectors of the same topic."""
-    if chosen.group is not None or given:
+    if chosen.group is not None or from_files:
         return nullcontext()
     return OnlyWorker(chosen.servers, chosen.topic, _advertised(chosen, bound), chosen.client())
 
@@ -170,7 +170,7 @@ def _worker(
     context: WorkerContext,
     address: str,
     before: Path,
-    given: Mapping[str, Mapping[str, str]],
+    from_files: Mapping[str, Mapping[str, str]],
     only: OnlyWorker | None,
 ) -> Herder:
     """A worker of the group that the file names, or on its own, with the connectors of files if some are given.
@@ -178,8 +178,8 @@ def _worker(
     `before` has the positions of a worker on its own.
     """
     group, client = chosen.group, chosen.client()
-    if given:
-        return StandaloneHerder(context, ConnectorFiles(chosen.servers, client, given), address)
+    if from_files:
+        return StandaloneHerder(context, ConnectorFiles(chosen.servers, client, from_files), address)
     if group is None:
         store = ConnectorStore(chosen.servers, chosen.topic, client, chosen.max_decompressed)
         return StandaloneHerder(context, store, address, only)
@@ -194,7 +194,7 @@ def _advertised(chosen: WorkerSettings, bound: socket.socket) -> str:
 
 
 @contextmanager
-def _told(place: tuple[str, int] | None, worker: Herder, said: SparkLines) -> Iterator[str]:
+def _metrics_served(place: tuple[str, int] | None, worker: Herder, said: SparkLines) -> Iterator[str]:
     """Serve the metrics of the worker, and let other commands find it; yields the URL, or "" without metrics."""
     meters, spark = worker.context.meters, worker.context.spark
     prober = Prober(meters)
@@ -205,9 +205,9 @@ def _told(place: tuple[str, int] | None, worker: Herder, said: SparkLines) -> It
             return
         program = Program("connect", worker.address)
         collectors = [QueryMetrics(meters), TaskMetrics(worker), said]
-        found = pages(collectors, lambda: status_of(program, meters, worker), lambda: unready(worker))
+        routes = pages(collectors, lambda: status_of(program, meters, worker), lambda: unready(worker))
         with (
-            served(ListenAddress(*place), found) as url,
+            served(ListenAddress(*place), routes) as url,
             written(program.run_file(url, servers=worker.context.servers)),
         ):
             yield url

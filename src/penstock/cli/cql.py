@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
             shell.execute(f"USE {args.keyspace}")
         if args.statements or args.file or not sys.stdin.isatty():
             with to_pipe():
-                for statement in _given(args):
+                for statement in _statements(args):
                     shell.execute(statement)
         else:
             _ask(shell)
@@ -88,14 +88,14 @@ class Shell:
 
     def _execute(self, statement: str, shown: str) -> None:
         with telling(where=f"{self._hosts}: {printable(shown)}", next="see DESCRIBE KEYSPACES; and the CQL reference"):
-            found = self._session.execute(statement)
-            for warning in found.response_future.warnings or ():
+            result_set = self._session.execute(statement)
+            for warning in result_set.response_future.warnings or ():
                 print(f"warning: {printable(warning)}", file=sys.stderr)
-            names = list(found.column_names or ())
+            names = list(result_set.column_names or ())
             if "create_statement" in names:
-                _print_described(found, names)
+                _print_described(result_set, names)
             elif names:
-                self._print(names, iter(found))
+                self._print(names, iter(result_set))
 
     def _print(self, names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
         if self._as_json:
@@ -118,7 +118,7 @@ def _print_described(rows: Iterable[tuple[Any, ...]], names: list[str]) -> None:
     print("\n\n".join(str(row[place]) for row in rows))
 
 
-def _given(args: Namespace) -> Iterator[str]:
+def _statements(args: Namespace) -> Iterator[str]:
     """The statements of the arguments, the file or standard input; the last one needs no semicolon."""
     texts = args.statements or [_text_of(args.file) if args.file else sys.stdin.read()]
     for text in texts:
@@ -189,5 +189,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat()
     if hasattr(value, "items"):
-        return {str(_plain(name)): _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, Iterable) else str(value)
+        return {str(_plain(name)): _plain(member) for name, member in value.items()}
+    return [_plain(element) for element in value] if isinstance(value, Iterable) else str(value)

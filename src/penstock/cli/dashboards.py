@@ -34,9 +34,9 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    made = files(args.runbooks)
-    _require_own({args.out / name: text for name, text in made.items()}, args.replace)
-    for name, text in made.items():
+    text_by_name = files(args.runbooks)
+    _require_own({args.out / name: text for name, text in text_by_name.items()}, args.replace)
+    for name, text in text_by_name.items():
         _write(args.out / name, text)
         print(f"wrote {args.out / name}")
     folder = args.out.resolve()
@@ -54,9 +54,9 @@ def files(runbooks: str = RUNBOOKS) -> dict[Path, str]:
     return {**boards, RULES: rules_file(runbooks)}
 
 
-def _require_own(made: Mapping[Path, str], replace: bool) -> None:
+def _require_own(text_by_file: Mapping[Path, str], replace: bool) -> None:
     """Raise PenstockError, before anything is written, if a file would be lost that this command did not write."""
-    for file, text in made.items():
+    for file, text in text_by_file.items():
         before = _text(file)
         if before is None or before == text:
             continue

@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
         verdict = staged(lambda stack: chosen.Demo(options, shown, stack).run(), keep=args.keep)
     import_module(f"{application.package}.verdict").print_verdict(console, verdict)
     if args.keep:
-        _tell_kept(root, chosen.Demo.topics)
+        _print_running(root, chosen.Demo.topics)
     if args.json:
         args.json.write_text(json.dumps(asdict(verdict), indent=1, default=str) + "\n")
     return 0 if verdict.ok else 1
@@ -187,15 +187,15 @@ def _require_writable(file: Path) -> None:
         file.open("a").close()
 
 
-def _tell_kept(root: Path, topics: Iterable[str]) -> None:
+def _print_running(root: Path, topics: Iterable[str]) -> None:
     from penstock_demo.parts import kept
     from penstock_demo.stage import TARGET
 
     print("The services and the pipeline keep running.", *(["Topics:", ", ".join(topics)] if topics else []))
     roots = [root, *(folder for folder in [root / TARGET] if folder.exists())]
-    for one in roots:
-        print(f"Addresses: penstock status --root {one}")
-    downs = "; ".join(f"penstock down --root {one}" for one in roots)
+    for service_root in roots:
+        print(f"Addresses: penstock status --root {service_root}")
+    downs = "; ".join(f"penstock down --root {service_root}" for service_root in roots)
     print(f"Stop: kill {' '.join(str(pid) for _, pid in kept(root))}; {downs}")
 
 

@@ -31,8 +31,8 @@ def run(args: argparse.Namespace) -> int:
     reach = {"hosts": args.hosts, "user": args.user, "password": os.environ.get("CQL_PASSWORD", "")}
 
     def members(persons: Sequence[str]) -> None:
-        found = segments.erase(persons, keyspace=args.segments, servers=args.servers or "", **reach)
-        print(*found.lines(), sep="\n")
+        erased_members = segments.erase(persons, keyspace=args.segments, servers=args.servers or "", **reach)
+        print(*erased_members.lines(), sep="\n")
 
     store = ids(args.keyspace, **reach)
     erased = erase(store, args.kind, args.value, before=members if args.segments else None)

@@ -64,10 +64,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     listing = action("list", "list all groups: state, topics and lag", _list)
     describing = action("describe", "show a group: its position and lag in each partition, its members", _describe)
     deleting = action("delete", "delete a group and its offsets", _delete)
-    for one in (describing, deleting):
-        one.add_argument("group", metavar="GROUP")
-    for one, line in ((listing, "also list"), (deleting, "delete even one of")):
-        one.add_argument("--markers", action="store_true", help=f"{line} the groups of exactly-once markers")
+    for command in (describing, deleting):
+        command.add_argument("group", metavar="GROUP")
+    for command, line in ((listing, "also list"), (deleting, "delete even one of")):
+        command.add_argument("--markers", action="store_true", help=f"{line} the groups of exactly-once markers")
     deleting.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.set_defaults(run=run_action)
 
@@ -75,13 +75,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def _list(args: argparse.Namespace, brokers: Brokers) -> None:
     async with opened(brokers) as (admin, reader):
         groups = await admin.groups.list()
-        shown = [one for one in groups if args.markers or not is_marker_group(one.name)]
-        lags = await lags_of(admin, reader, [one.name for one in shown])
+        shown = [group for group in groups if args.markers or not is_marker_group(group.name)]
+        lags = await lags_of(admin, reader, [group.name for group in shown])
     if args.json:
-        for one in shown:
-            print(json.dumps(_listed(one, lags[one.name])))
+        for group in shown:
+            print(json.dumps(_listed(group, lags[group.name])))
     else:
-        rows = [("GROUP", "STATE", "KIND", "LAG", "TOPICS"), *(_row(one, lags[one.name]) for one in shown)]
+        rows = [("GROUP", "STATE", "KIND", "LAG", "TOPICS"), *(_row(group, lags[group.name]) for group in shown)]
         for line in aligned(rows):
             print(line)
     if left := len(groups) - len(shown):
@@ -107,41 +107,41 @@ async def lags_of(admin: Admin, reader: Reader, groups: Iterable[str]) -> dict[s
                 return {}
 
     names = list(groups)
-    found = dict(zip(names, await asyncio.gather(*map(offsets, names)), strict=True))
-    topics = sorted({topic for places in found.values() for topic, _ in places})
+    offsets_by_group = dict(zip(names, await asyncio.gather(*map(offsets, names)), strict=True))
+    topics = sorted({topic for places in offsets_by_group.values() for topic, _ in places})
     end_of = dict(zip(topics, await asyncio.gather(*map(ends, topics)), strict=True))
     return {
         group: [
             Lag(topic, partition, at.offset, end_of[topic].get(partition), at.metadata)
             for (topic, partition), at in places.items()
         ]
-        for group, places in found.items()
+        for group, places in offsets_by_group.items()
     }
 
 
 def total(lags: Iterable[Lag], group: str) -> int | None:
     """The lag of a group in sum; None if it is not known, or the group has markers instead of positions."""
-    known = [one.lag for one in lags if one.lag is not None]
+    known = [lag.lag for lag in lags if lag.lag is not None]
     return None if is_marker_group(group) or not known else sum(known)
 
 
-def _listed(one: GroupListing, lags: list[Lag]) -> dict[str, Any]:
+def _listed(group: GroupListing, lags: list[Lag]) -> dict[str, Any]:
     return {
-        "group": one.name,
-        "state": one.state,
-        "kind": one.kind,
-        "protocol": one.protocol,
-        "markers": is_marker_group(one.name),
+        "group": group.name,
+        "state": group.state,
+        "kind": group.kind,
+        "protocol": group.protocol,
+        "markers": is_marker_group(group.name),
         "topics": sorted({lag.topic for lag in lags}),
-        "lag": total(lags, one.name),
+        "lag": total(lags, group.name),
     }
 
 
-def _row(one: GroupListing, lags: list[Lag]) -> tuple[str, ...]:
-    kind = "markers" if is_marker_group(one.name) else one.kind or "classic"
-    lag = total(lags, one.name)
+def _row(group: GroupListing, lags: list[Lag]) -> tuple[str, ...]:
+    kind = "markers" if is_marker_group(group.name) else group.kind or "classic"
+    lag = total(lags, group.name)
     topics = ", ".join(sorted({lag.topic for lag in lags}))
-    return printable(one.name), one.state or "?", kind, "-" if lag is None else str(lag), topics or "-"
+    return printable(group.name), group.state or "?", kind, "-" if lag is None else str(lag), topics or "-"
 
 
 async def _describe(args: argparse.Namespace, brokers: Brokers) -> None:
@@ -151,14 +151,14 @@ async def _describe(args: argparse.Namespace, brokers: Brokers) -> None:
     if args.json:
         print(json.dumps(description(info, lags)))
     else:
-        _tell(info, lags)
+        _print_described(info, lags)
 
 
 async def _group(admin: Admin, name: str) -> GroupInfo:
     try:
         return await admin.groups.describe(name)
     except GroupIdNotFound as error:
-        raise unknown("group", name, [one.name for one in await admin.groups.list()]) from error
+        raise unknown("group", name, [group.name for group in await admin.groups.list()]) from error
 
 
 def description(info: GroupInfo, lags: list[Lag]) -> dict[str, Any]:
@@ -172,37 +172,37 @@ def description(info: GroupInfo, lags: list[Lag]) -> dict[str, Any]:
         "lag": total(lags, info.name),
         "partitions": [
             {
-                "topic": one.topic,
-                "partition": one.partition,
-                "offset": one.offset,
-                "end": one.end,
-                "lag": one.lag,
-                "member": reads.get((one.topic, one.partition)),
+                "topic": lag.topic,
+                "partition": lag.partition,
+                "offset": lag.offset,
+                "end": lag.end,
+                "lag": lag.lag,
+                "member": reads.get((lag.topic, lag.partition)),
             }
-            for one in lags
+            for lag in lags
         ],
-        "members": [_member(one) for one in info.members],
+        "members": [_member(member) for member in info.members],
     }
 
 
-def _member(one: GroupMember) -> dict[str, Any]:
-    partitions = {topic: list(some) for topic, some in one.partitions.items()}
-    return {"id": one.id, "client": one.client, "host": one.host, "partitions": partitions}
+def _member(member: GroupMember) -> dict[str, Any]:
+    partitions = {topic: list(some) for topic, some in member.partitions.items()}
+    return {"id": member.id, "client": member.client, "host": member.host, "partitions": partitions}
 
 
 def _readers(info: GroupInfo) -> dict[Place, str]:
     """The member that reads each partition."""
-    return {(topic, p): one.id for one in info.members for topic, some in one.partitions.items() for p in some}
+    return {(topic, p): member.id for member in info.members for topic, some in member.partitions.items() for p in some}
 
 
-def _tell(info: GroupInfo, lags: list[Lag]) -> None:
+def _print_described(info: GroupInfo, lags: list[Lag]) -> None:
     lag = total(lags, info.name)
     print(f"group    {printable(info.name)}")
     print(f"state    {info.state}, {info.kind}")
     if is_marker_group(info.name):
         print("markers  the offsets below are numbers of batches of an exactly-once sink, not positions of a reader")
-        for one in lags:
-            print(f"         task {one.partition}: batch {one.offset - 1} {printable(one.metadata)}".rstrip())
+        for marker in lags:
+            print(f"         task {marker.partition}: batch {marker.offset - 1} {printable(marker.metadata)}".rstrip())
         return
     print(f"lag      {'unknown' if lag is None else lag}")
     for member in info.members:
@@ -210,7 +210,7 @@ def _tell(info: GroupInfo, lags: list[Lag]) -> None:
         print(f"member   {printable(f'{member.client} at {member.host}, {count} partitions: {member.id}')}")
     if lags:
         print()
-    clients = {one.id: one.client for one in info.members}
+    clients = {member.id: member.client for member in info.members}
     reads = _readers(info)
     rows = [("TOPIC", "PARTITION", "OFFSET", "END", "LAG", "READ BY")]
     for at in lags:

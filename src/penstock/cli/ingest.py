@@ -102,7 +102,7 @@ def _about(program: Program, settings: IngestSettings, listens: str) -> dict[str
     known = is_loopback(settings.host)
     http = Node(f"http:{listens}", HTTP, listens, "penstock", listens)
     topics = [topic(name, settings.servers if known else None) for name in settings.topics]
-    graph = Graph.of([http, *topics], [(http, one) for one in topics])
+    graph = Graph.of([http, *topics], [(http, node) for node in topics])
     about = head(program if known else replace(program, command=""), program.started)
     return {**about, "graph": graph.told()}
 
@@ -112,7 +112,7 @@ def _topics(args: Namespace) -> list[str]:
 
 
 def _settings(args: Namespace) -> IngestSettings:
-    given = Given(
+    command_line = Given(
         args.servers,
         args.listen,
         _topics(args),
@@ -123,9 +123,9 @@ def _settings(args: Namespace) -> IngestSettings:
         args.allow_origin,
     )
     try:
-        return read(args.file, given)
+        return read(args.file, command_line)
     except NoServers:
-        return read(args.file, replace(given, servers=services.kafka(args.root)))
+        return read(args.file, replace(command_line, servers=services.kafka(args.root)))
 
 
 def _options(settings: IngestSettings) -> Options:

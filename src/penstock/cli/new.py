@@ -61,10 +61,10 @@ def run(args: Namespace) -> int:
     with telling(where=access.hosts, next="check the address and the user"):
         table = _logged(connection(access).rows, args)
     close(access)
-    made = Made(table, access, kafka, args)
-    _write(made.file, made.text())
-    print(f"wrote {made.file}: the changes of {table.full_name} become events in the topic {made.topic}")
-    print(f"next: penstock check {made.file}:{made.name}, then penstock run {made.file}:{made.name}")
+    new_file = Made(table, access, kafka, args)
+    _write(new_file.file, new_file.text())
+    print(f"wrote {new_file.file}: the changes of {table.full_name} become events in the topic {new_file.topic}")
+    print(f"next: penstock check {new_file.file}:{new_file.name}, then penstock run {new_file.file}:{new_file.name}")
     return 0
 
 

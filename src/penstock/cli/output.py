@@ -22,7 +22,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 def printable(text: str) -> str:
     """The text as one line, with control characters escaped, as they could control the terminal."""
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -46,7 +46,7 @@ def in_largest_units(span: timedelta) -> str:
 async def while_read(work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`; cancels it, and raises BrokenPipeError, when who reads its output has ended.
 
-    A write tells that, too, but only the next one: nothing may come for days from what `work` follows.
+    A write shows that, too, but only the next one: nothing may come for days from what `work` follows.
     """
     output, loop, task = _pipe(), asyncio.get_running_loop(), asyncio.ensure_future(work)
     ended = False

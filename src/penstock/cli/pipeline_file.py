@@ -30,12 +30,12 @@ def load(target: str) -> Pipeline:
             f"{target!r} is not a pipeline", next="write FILE.py:NAME, with the name of a function marked @pipeline"
         )
     module = _load_file(Path(file))
-    found = getattr(module, name, None)
-    if isinstance(found, Pipeline):
-        return found
+    attribute = getattr(module, name, None)
+    if isinstance(attribute, Pipeline):
+        return attribute
     names = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
     step = f"choose from: {', '.join(names)}" if names else "mark a function with @penstock.pipeline(every=...)"
-    what = f"there is no {name} in {file}" if found is None else f"{name} in {file} is not a pipeline"
+    what = f"there is no {name} in {file}" if attribute is None else f"{name} in {file} is not a pipeline"
     raise PenstockError(what, next=step)
 
 
@@ -60,7 +60,7 @@ def _load_file(file: Path) -> ModuleType:
 
 def _near(file: Path) -> str:
     with suppress(OSError, ValueError):
-        beside = [str(one) for one in file.parent.glob("*.py")]
+        beside = [str(path) for path in file.parent.glob("*.py")]
         if close := get_close_matches(str(file), beside, 1):
             return f"did you mean {close[0]}?"
     return "check the path"

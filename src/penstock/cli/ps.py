@@ -43,12 +43,12 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    found = sorted(commands(), key=lambda one: one.age, reverse=True)
+    running = sorted(commands(), key=lambda command: command.age, reverse=True)
     if args.json:
-        for one in found:
-            print(json.dumps(asdict(one)))
-    elif found:
-        rows = [("PID", "COMMAND", "AGE", "PROCESSES", "MEMORY", "LISTENS", "FOLDER"), *map(_row, found)]
+        for command in running:
+            print(json.dumps(asdict(command)))
+    elif running:
+        rows = [("PID", "COMMAND", "AGE", "PROCESSES", "MEMORY", "LISTENS", "FOLDER"), *map(_row, running)]
         print(*aligned(rows), sep="\n")
     else:
         print("no command of penstock runs here; penstock status shows the local services")
@@ -70,7 +70,7 @@ def commands() -> Iterator[RunningCommand]:
                 round(time.time() - process.create_time(), 1),
                 len(all_of_it),
                 sum(map(_memory, all_of_it)),
-                sorted({address for one in all_of_it if _is_python(one) for address in _listens(one)}),
+                sorted({address for member in all_of_it if _is_python(member) for address in _listens(member)}),
                 _folder(process),
             )
 
@@ -105,8 +105,12 @@ def _memory(process: psutil.Process) -> int:
 
 def _listens(process: psutil.Process) -> list[str]:
     with suppress(*GONE):
-        found = process.net_connections(kind="tcp")
-        return [f"{one.laddr.ip}:{one.laddr.port}" for one in found if one.status == psutil.CONN_LISTEN]
+        connections = process.net_connections(kind="tcp")
+        return [
+            f"{connection.laddr.ip}:{connection.laddr.port}"
+            for connection in connections
+            if connection.status == psutil.CONN_LISTEN
+        ]
     return []
 
 
@@ -116,7 +120,15 @@ def _folder(process: psutil.Process) -> str:
     return ""
 
 
-def _row(one: RunningCommand) -> tuple[str, ...]:
-    age, memory = in_largest_units(timedelta(seconds=one.age)), f"{one.memory >> 20} MiB"
-    listens = ", ".join(one.listens) or "-"
-    return str(one.pid), printable(one.command), age, str(one.processes), memory, listens, printable(one.folder)
+def _row(command: RunningCommand) -> tuple[str, ...]:
+    age, memory = in_largest_units(timedelta(seconds=command.age)), f"{command.memory >> 20} MiB"
+    listens = ", ".join(command.listens) or "-"
+    return (
+        str(command.pid),
+        printable(command.command),
+        age,
+        str(command.processes),
+        memory,
+        listens,
+        printable(command.folder),
+    )

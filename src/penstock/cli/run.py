@@ -154,7 +154,7 @@ def supervise(pipeline: Runnable, args: Namespace, lines: Terminal) -> None:
     prober = Prober(meters)
     with (
         _held(checkpoint) as (note_jvm, run_all),
-        _told(args, pipeline, checkpoint, meters),
+        _metrics_served(args, pipeline, checkpoint, meters),
         lineage.sent(args.lineage) as tracker,
         prober.started(),
         heard(meter),
@@ -221,14 +221,14 @@ def _supervise_with_lease(run: PipelineRun) -> None:
 
 
 @contextmanager
-def _told(args: Namespace, pipeline: Runnable, checkpoint: Location, meters: Meters) -> Iterator[None]:
+def _metrics_served(args: Namespace, pipeline: Runnable, checkpoint: Location, meters: Meters) -> Iterator[None]:
     """Serve the metrics of the pipeline, and let other commands find them, while the code inside runs."""
     if args.metrics is None:
         yield
         return
     program = Program("run", pipeline.name)
-    found = pages([QueryMetrics(meters)], lambda: status(program, meters), lambda: ready(meters))
-    with served(ListenAddress(*args.metrics), found) as url:
+    routes = pages([QueryMetrics(meters)], lambda: status(program, meters), lambda: ready(meters))
+    with served(ListenAddress(*args.metrics), routes) as url:
         log.info("%s: metrics at %s/metrics", pipeline.name, url, extra={"event": "metrics", "url": url})
         with written(program.run_file(url, checkpoint=str(checkpoint))):
             yield

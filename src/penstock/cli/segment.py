@@ -122,10 +122,10 @@ def _tables(args: argparse.Namespace) -> None:
 
 def _count(args: argparse.Namespace) -> None:
     counts = member_counts.counts(args.keyspace, hosts=args.hosts)
-    found = counts.count(args.expression, args.since, args.until or datetime.now(UTC) + timedelta(minutes=1))
-    if not found.members:
+    counted = counts.count(args.expression, args.since, args.until or datetime.now(UTC) + timedelta(minutes=1))
+    if not counted.members:
         _explain_zero(counts.uncounted(args.expression), args.keyspace)
-    print(json.dumps(asdict(found)))
+    print(json.dumps(asdict(counted)))
 
 
 def _explain_zero(uncounted: dict[str, list[str]], keyspace: str) -> None:
@@ -169,8 +169,8 @@ def _watched(args: argparse.Namespace) -> Iterator[DeliveryMeter]:
         yield meter
         return
     program = Program("segment", args.keyspace)
-    found = pages([meter], lambda: {**head(program, time.time()), **meter.told()}, lambda: [])
-    with served(ListenAddress(*args.metrics), found) as url, written(program.run_file(url, servers=args.servers)):
+    routes = pages([meter], lambda: {**head(program, time.time()), **meter.told()}, lambda: [])
+    with served(ListenAddress(*args.metrics), routes) as url, written(program.run_file(url, servers=args.servers)):
         print(f"metrics at {url}/metrics", file=sys.stderr, flush=True)
         yield meter
 
@@ -196,13 +196,13 @@ def _asked(args: argparse.Namespace, value: bytes | None, meter: DeliveryMeter) 
     # JSON that is nested too deeply raises RecursionError.
     except (ValueError, TypeError, KeyError, RecursionError, PenstockError) as error:
         meter.refused(error)
-        told = {"refused": (value or b"").decode(errors="replace"), "reason": str(error)}
-        print(json.dumps(told), file=sys.stderr, flush=True)
+        refusal = {"refused": (value or b"").decode(errors="replace"), "reason": str(error)}
+        print(json.dumps(refusal), file=sys.stderr, flush=True)
 
 
 def _erase(args: argparse.Namespace) -> None:
-    found = member_erase.erase(args.persons, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers or "")
-    print(*found.lines(), sep="\n")
+    erased = member_erase.erase(args.persons, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers or "")
+    print(*erased.lines(), sep="\n")
 
 
 def _serve(args: argparse.Namespace) -> None:

@@ -59,10 +59,10 @@ def add_database(parser: argparse.ArgumentParser) -> None:
 
 def access(args: argparse.Namespace, command: str) -> Access:
     """How to reach the database; raises PenstockError if none is given and none runs here."""
-    given = {"user": args.user, "tls": args.tls, "ca": args.ca}
+    options = {"user": args.user, "tls": args.tls, "ca": args.ca}
     if args.user:
-        given["password"] = os.environ.get("CQL_PASSWORD", "")
-    return Access.of(args.hosts or cql(args.root), given, where=command)
+        options["password"] = os.environ.get("CQL_PASSWORD", "")
+    return Access.of(args.hosts or cql(args.root), options, where=command)
 
 
 def _address(root: Path, service: Service, what: str, option: str) -> str:

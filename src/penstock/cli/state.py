@@ -35,8 +35,8 @@ def add(parser: ArgumentParser) -> None:
     scan = _action(actions, "scan", "show rows of a state, in no order", _scan)
     scan.add_argument("name", metavar="NAME", help="as for `get`")
     scan.add_argument("--where", metavar="SQL", help="for example \"key.user = 'ann' AND value.count > 3\"")
-    for one in (get, scan):
-        one.add_argument("--limit", type=positive, default=LIMIT, metavar="N", help="rows (default: %(default)s)")
+    for command in (get, scan):
+        command.add_argument("--limit", type=positive, default=LIMIT, metavar="N", help="rows (default: %(default)s)")
     serve = _action(actions, "serve", "answer over HTTP until Ctrl-C", _serve)
     serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any free port (default: %(default)s)")
@@ -62,10 +62,10 @@ def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
 
 
 def _list(states: States, args: Namespace) -> None:
-    found = states.overview()
-    for one in found:
-        print(json.dumps(one))
-    if not found:
+    listed = states.overview()
+    for state in listed:
+        print(json.dumps(state))
+    if not listed:
         where, step = (
             f"in {args.checkpoints}",
             "start a pipeline that counts, joins or keeps windows, tables or segments",
@@ -76,11 +76,11 @@ def _list(states: States, args: Namespace) -> None:
 
 
 def _get(states: States, args: Namespace) -> None:
-    print(exact_json.dumps(states.get(args.name, args.key, args.limit).told()))
+    print(exact_json.dumps(states.get(args.name, args.key, args.limit).to_json()))
 
 
 def _scan(states: States, args: Namespace) -> None:
-    print(exact_json.dumps(states.scan(args.name, args.where, args.limit).told()))
+    print(exact_json.dumps(states.scan(args.name, args.where, args.limit).to_json()))
 
 
 def _serve(states: States, args: Namespace) -> None:
@@ -123,14 +123,14 @@ def _states(args: Namespace) -> Iterator[States]:
         return
     from penstock.state.direct import Direct
 
-    made = cache(partial(_with_spark, args))
+    with_spark = cache(partial(_with_spark, args))
     with ExitStack() as stack:
         starting = threading.Lock()
 
         def spark() -> States:
             # The server answers in threads.
             with starting:
-                return made(stack)
+                return with_spark(stack)
 
         yield Direct(args.checkpoints.resolve(), spark)
 

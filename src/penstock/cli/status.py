@@ -55,17 +55,17 @@ def run(args: Namespace) -> int:
     """Exit code 1 if a service does not run, or a pipeline or connector failed, waits, or is behind."""
     local = status(args.root)
     runs = [*_running(), *_stopped(args)]
-    found = problems(runs)
+    known_problems = problems(runs)
     if args.json:
-        told = [asdict(one) | {"log": str(one.log)} for one in local]
-        print(json.dumps({"services": told, "runs": runs, "problems": found}))
+        service_records = [asdict(service) | {"log": str(service.log)} for service in local]
+        print(json.dumps({"services": service_records, "runs": runs, "problems": known_problems}))
     else:
-        for one in local:
-            print(*services.lines(one), sep="\n")
-        _print(runs, found)
+        for service in local:
+            print(*services.lines(service), sep="\n")
+        _print(runs, known_problems)
     # Where none was ever started, nobody misses a service.
     expected = [] if runs and not load(args.root) else local
-    return 0 if all(one.state == "running" for one in expected) and not found else 1
+    return 0 if all(service.state == "running" for service in expected) and not known_problems else 1
 
 
 def _running() -> list[Run]:
@@ -78,14 +78,14 @@ def _running() -> list[Run]:
 def _asked(file: RunFile) -> Run:
     about: Run = {"id": file.name, "url": file.url, "reachable": True, "problem": ""}
     try:
-        told = run_status.taken(json.loads(_fetched(file.url)))
-        if told is None:
+        answer = run_status.taken(json.loads(_fetched(file.url)))
+        if answer is None:
             raise ValueError("its answer is not a status")
     except (OSError, HTTPException, ValueError, RecursionError) as error:
         about |= {"reachable": False, "problem": printable(str(error) or type(error).__name__)}
         empty: Run = {"queries": [], "errors": [], "state": "failed" if not file.url else "starting"}
         return empty | {"name": file.name, "kind": file.kind, "command": file.command, "pid": file.pid} | about
-    return told | about
+    return answer | about
 
 
 def _fetched(url: str) -> bytes:
@@ -121,7 +121,7 @@ def _stopped(args: Namespace) -> list[Run]:
     from penstock.console.reading.stopped_pipelines import StoppedPipelines
     from penstock.kafka.brokers import Brokers
 
-    async def found() -> list[Run]:
+    async def stopped_runs() -> list[Run]:
         protected = security(args)
         address = args.servers or _local_kafka(args.root)
         kafkas = KafkaClusters(Brokers(address, protected) if address else None, None, list)
@@ -134,8 +134,8 @@ def _stopped(args: Namespace) -> list[Run]:
             raise PenstockError(stopped.problem, where=str(args.checkpoints))
         return stopped.found
 
-    runs = asyncio.run(found())
-    for query in (query for one in runs for query in one["queries"]):
+    runs = asyncio.run(stopped_runs())
+    for query in (query for run in runs for query in run["queries"]):
         _add_time(query)
     return runs
 
@@ -157,18 +157,18 @@ def _add_time(query: Run) -> None:
             source.setdefault("lag_seconds", round(max(0.0, passed), 1))
 
 
-def _print(runs: Sequence[Run], found: Sequence[Mapping[str, Any]]) -> None:
+def _print(runs: Sequence[Run], known_problems: Sequence[Mapping[str, Any]]) -> None:
     if not runs:
         return
-    rows = [HEAD, *(row for one in runs for row in _rows(one))]
+    rows = [HEAD, *(row for run in runs for row in _rows(run))]
     print("", *aligned(rows), sep="\n")
     for line in _unmeasured(runs):
         print(printable(line))
-    for one in found:
-        where = f" ({one['where']})" if one["where"] else ""
-        print(printable(f"{one['severity']}: {one['what']}{where}. Next: {one['next']}"))
-    for one in runs:
-        for line in _last_error(one):
+    for problem in known_problems:
+        where = f" ({problem['where']})" if problem["where"] else ""
+        print(printable(f"{problem['severity']}: {problem['what']}{where}. Next: {problem['next']}"))
+    for run in runs:
+        for line in _last_error(run):
             print(printable(line))
 
 
@@ -204,13 +204,13 @@ def _number(value: float | None) -> str:
 
 def _slowest(query: Run, percentile: str) -> str:
     """The percentile of the slowest sink."""
-    found = slowest(query, percentile)
-    return f"{found[0]:.2f} s" if found else UNKNOWN
+    delay = slowest(query, percentile)
+    return f"{delay[0]:.2f} s" if delay else UNKNOWN
 
 
 def _unmeasured(runs: Sequence[Run]) -> Iterator[str]:
     """Why the delays of queries that run are not known."""
-    for query in (query for one in runs for query in one["queries"] if query["state"] == "running"):
+    for query in (query for run in runs for query in run["queries"] if query["state"] == "running"):
         if why := unmeasured(query):
             yield f"the delay of {query['name']} is not known: {why}"
 
@@ -226,7 +226,7 @@ def _ago(iso: str | None) -> str:
 
 
 def _last_error(run: Run) -> Iterator[str]:
-    """The newest error of a run, unless it is of a query that has failed, which is told already."""
+    """The newest error of a run, unless it is of a query that has failed, which is shown already."""
     for error in run["errors"][-1:]:
         if run["state"] not in ("failed", "stopped") and error.get("what"):
             step = f". Next: {error['next']}" if error.get("next") else ""

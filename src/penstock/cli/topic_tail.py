@@ -93,8 +93,8 @@ async def act(args: argparse.Namespace, brokers: Brokers) -> None:
 async def show(reader: Reader, args: argparse.Namespace, registry: Registry | None) -> None:
     left: float = args.limit or float("inf")
     line = partial(as_json if args.json else as_text, registry=registry)
-    async with aclosing(_records(reader, args, registry)) as found:
-        async for some in found:
+    async with aclosing(_records(reader, args, registry)) as records:
+        async for some in records:
             rows = some[: int(min(left, len(some)))]
             # In a thread: the first record of a schema asks the registry.
             sys.stdout.writelines(await asyncio.to_thread(_lines, line, rows))
@@ -154,11 +154,11 @@ class Filter:
 
 def key_bytes(text: str) -> list[bytes]:
     """The keys that the text of `--key` means: its own bytes, and those that it writes in hex."""
-    found = [text.encode()]
+    keys = [text.encode()]
     if text.startswith("0x"):
         with suppress(ValueError):
-            found.append(bytes.fromhex(text[2:]))
-    return found
+            keys.append(bytes.fromhex(text[2:]))
+    return keys
 
 
 async def _partitions(reader: Reader, args: argparse.Namespace) -> set[int]:
@@ -228,19 +228,19 @@ async def last(reader: Reader, args: argparse.Namespace, end: Mapping[int, int],
     """The last records of these partitions by time; reads further back where too few are left."""
     first, width = await reader.earliest(args.topic), args.limit or SHOWN
     wanted = width
-    found: dict[int, deque[Record]] = {}
+    last_by_partition: dict[int, deque[Record]] = {}
     left = list(end)
     while left:
         start = {p: max(first[p], end[p] - width) for p in left}
-        found |= {p: deque(maxlen=wanted) for p in left}
+        last_by_partition |= {p: deque(maxlen=wanted) for p in left}
         async with aclosing(_read(reader, args, start, {p: end[p] for p in left})) as tables:
             async for partition, table in tables:
                 for some in _rows(partition, keep.table(table)):
-                    found[partition] += await asyncio.to_thread(keep.rows, some)
+                    last_by_partition[partition] += await asyncio.to_thread(keep.rows, some)
         # Any partition may have the newest records, so each needs as many as are wanted, or all that it has.
-        left = [p for p in left if len(found[p]) < wanted and start[p] > first[p]]
+        left = [p for p in left if len(last_by_partition[p]) < wanted and start[p] > first[p]]
         width *= 8
-    records = [record for some in found.values() for record in some]
+    records = [record for some in last_by_partition.values() for record in some]
     return sorted(records, key=itemgetter("timestamp", "partition", "offset"))[-wanted:]
 
 

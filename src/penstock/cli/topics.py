@@ -62,15 +62,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         "show the last records, then new records, until Ctrl-C; wait for a topic that does not exist",
         topic_tail.act,
     )
-    for one in (describing, creating, altering, counting, tail):
-        one.add_argument("topic", metavar="TOPIC")
+    for command in (describing, creating, altering, counting, tail):
+        command.add_argument("topic", metavar="TOPIC")
     deleting.add_argument("topics", metavar="TOPIC", nargs="+")
     deleting.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     creating.add_argument(
         "--replication", type=positive, metavar="N", help="replicas of each partition (default: the cluster's default)"
     )
     add_kafkas_names(creating, "--replication", "--replication-factor")
-    creating.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+    creating.add_argument("--if-not-exists", action="store_true", help="a topic that exists is not an error")
     altering.add_argument("--unset", action="append", default=[], metavar="NAME", help="give a setting its default")
     altering.add_argument(
         "--delete-config",
@@ -88,10 +88,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE,...",
         help="as --set for several, with [a,b] for a value with commas, as kafka-configs.sh takes them",
     )
-    for one in (creating, altering):
-        more = "" if one is creating else "; more than now: keys may then go to other partitions"
-        one.add_argument("--partitions", type=positive, metavar="N", help=f"number of partitions{more}")
-        one.add_argument(
+    for command in (creating, altering):
+        more = "" if command is creating else "; more than now: keys may then go to other partitions"
+        command.add_argument("--partitions", type=positive, metavar="N", help=f"number of partitions{more}")
+        command.add_argument(
             "--set",
             dest="config",
             type=_setting,
@@ -100,9 +100,9 @@ def add(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help="a setting of the topic",
         )
-        add_kafkas_names(one, "--set", "--config")
-    for one in (counting, tail):
-        _add_reading(one)
+        add_kafkas_names(command, "--set", "--config")
+    for command in (counting, tail):
+        _add_reading(command)
     topic_tail.add_options(tail)
     parser.set_defaults(run=run_action)
 
@@ -126,7 +126,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _settings(text: str) -> list[tuple[str, str]]:
     """The settings of `--add-config`, whose values are in brackets if they have commas."""
-    pairs = [_setting(one) for one in OUTSIDE_BRACKETS.split(text)]
+    pairs = [_setting(setting) for setting in OUTSIDE_BRACKETS.split(text)]
     return [(name, value.removeprefix("[").removesuffix("]")) for name, value in pairs]
 
 
@@ -147,11 +147,11 @@ def list_topics(topics: Mapping[str, int], *, as_json: bool) -> None:
 
 async def _describe(args: argparse.Namespace, brokers: Brokers) -> None:
     async with opened(brokers) as (admin, reader):
-        found = await description(admin, reader, args.topic)
+        described = await description(admin, reader, args.topic)
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(described))
     else:
-        _tell(found)
+        _print_described(described)
 
 
 async def description(admin: Admin, reader: Reader, name: str) -> dict[str, Any]:
@@ -160,21 +160,27 @@ async def description(admin: Admin, reader: Reader, name: str) -> dict[str, Any]
     Offsets and sizes are None where no leader can tell them; settings are those that are not Kafka's defaults.
     """
     topic = await _topic(admin, name)
-    led = all(one.leader >= 0 for one in topic.partitions)
+    led = all(partition.leader >= 0 for partition in topic.partitions)
     first, end = (await reader.earliest(name), await reader.latest(name)) if led else ({}, {})
     sizes = await admin.sizes(topic)
     partitions = [
-        asdict(one)
-        | {"first": first.get(one.partition), "end": end.get(one.partition), "bytes": sizes.get(one.partition)}
-        for one in topic.partitions
+        asdict(partition)
+        | {
+            "first": first.get(partition.partition),
+            "end": end.get(partition.partition),
+            "bytes": sizes.get(partition.partition),
+        }
+        for partition in topic.partitions
     ]
     configs = [asdict(entry) for entry in await admin.configs(name) if entry.source != DEFAULT]
     return {
         "topic": name,
         "id": topic.id,
         "internal": topic.internal,
-        "replication": max((len(one.replicas) for one in topic.partitions), default=0),
-        "under_replicated": [one.partition for one in topic.partitions if len(one.in_sync) < len(one.replicas)],
+        "replication": max((len(partition.replicas) for partition in topic.partitions), default=0),
+        "under_replicated": [
+            partition.partition for partition in topic.partitions if len(partition.in_sync) < len(partition.replicas)
+        ],
         "partitions": partitions,
         "configs": configs,
     }
@@ -187,35 +193,35 @@ async def _topic(admin: Admin, name: str) -> TopicInfo:
         raise unknown("topic", name, await admin.topics()) from error
 
 
-def _tell(found: Mapping[str, Any]) -> None:
-    partitions = found["partitions"]
-    print(f"topic        {found['topic']}{' (internal)' if found['internal'] else ''}")
-    print(f"id           {found['id'] or '-'}")
-    print(f"partitions   {len(partitions)} with {_counted(found['replication'], 'replica')}")
-    if all(one["bytes"] is not None for one in partitions):
-        print(f"size         {_size(sum(one['bytes'] for one in partitions))}, without copies")
-    for entry in found["configs"]:
+def _print_described(described: Mapping[str, Any]) -> None:
+    partitions = described["partitions"]
+    print(f"topic        {described['topic']}{' (internal)' if described['internal'] else ''}")
+    print(f"id           {described['id'] or '-'}")
+    print(f"partitions   {len(partitions)} with {_counted(described['replication'], 'replica')}")
+    if all(partition["bytes"] is not None for partition in partitions):
+        print(f"size         {_size(sum(partition['bytes'] for partition in partitions))}, without copies")
+    for entry in described["configs"]:
         value = "(secret)" if entry["value"] is None else entry["value"]
         print(f"setting      {entry['name']}={value} ({entry['source']})")
     print()
     rows = [("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "FIRST", "END", "OFFSETS", "SIZE"), *map(_row, partitions)]
     for line in aligned(rows):
         print(line)
-    if missing := found["under_replicated"]:
+    if missing := described["under_replicated"]:
         print(f"\npartitions without all their replicas: {', '.join(map(str, missing))}; see that all brokers run")
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    known = one["first"] is not None and one["end"] is not None
+def _row(partition: Mapping[str, Any]) -> tuple[str, ...]:
+    known = partition["first"] is not None and partition["end"] is not None
     return (
-        str(one["partition"]),
-        "none" if one["leader"] < 0 else str(one["leader"]),
-        ",".join(map(str, one["replicas"])),
-        ",".join(map(str, one["in_sync"])) or "-",
-        str(one["first"]) if known else "-",
-        str(one["end"]) if known else "-",
-        str(one["end"] - one["first"]) if known else "-",
-        "-" if one["bytes"] is None else _size(one["bytes"]),
+        str(partition["partition"]),
+        "none" if partition["leader"] < 0 else str(partition["leader"]),
+        ",".join(map(str, partition["replicas"])),
+        ",".join(map(str, partition["in_sync"])) or "-",
+        str(partition["first"]) if known else "-",
+        str(partition["end"]) if known else "-",
+        str(partition["end"] - partition["first"]) if known else "-",
+        "-" if partition["bytes"] is None else _size(partition["bytes"]),
     )
 
 
@@ -234,7 +240,7 @@ def _size(count: float) -> str:
 async def _create(args: argparse.Namespace, brokers: Brokers) -> None:
     async with opened(brokers) as (admin, reader):
         try:
-            made = await admin.create_topic(
+            created = await admin.create_topic(
                 args.topic,
                 partitions=args.partitions or -1,
                 replication=args.replication or -1,
@@ -246,18 +252,18 @@ async def _create(args: argparse.Namespace, brokers: Brokers) -> None:
             raise PenstockError(
                 str(error), where=f"Kafka at {brokers}", next="give --replication at most as many as there are brokers"
             ) from error
-        if not made and not args.if_not_exists:
+        if not created and not args.if_not_exists:
             raise PenstockError(
                 f"there is a topic {args.topic} already",
                 where=f"Kafka at {brokers}",
                 next=f"see it: penstock topics describe {args.topic}, or give --if-not-exists",
             )
         topic = await admin.topic(args.topic, is_new=True)
-        found = await description(admin, reader, args.topic) if args.json else None
+        described = await description(admin, reader, args.topic) if args.json else None
     replicas = _counted(len(topic.partitions[0].replicas), "replica")
     shape = f"{_counted(len(topic.partitions), 'partition')} with {replicas}"
-    verb = "created" if made else "exists:"
-    print(json.dumps(found) if found else f"{verb} {args.topic}, {shape}")
+    verb = "created" if created else "exists:"
+    print(json.dumps(described) if described else f"{verb} {args.topic}, {shape}")
 
 
 async def _alter(args: argparse.Namespace, brokers: Brokers) -> None:
@@ -286,10 +292,10 @@ async def _alter(args: argparse.Namespace, brokers: Brokers) -> None:
                 raise await _wrong_setting(admin, args, error) from error
         if args.partitions is not None:
             await admin.create_partitions(args.topic, args.partitions)
-        await _tell_changes(args, admin, reader, before, len(topic.partitions))
+        await _print_changes(args, admin, reader, before, len(topic.partitions))
 
 
-async def _tell_changes(
+async def _print_changes(
     args: argparse.Namespace, admin: Admin, reader: Reader, before: Mapping[str, str | None], count: int
 ) -> None:
     if args.json:
@@ -356,8 +362,8 @@ async def count(reader: Reader, args: argparse.Namespace) -> None:
     if not args.json:
         print(f"{'partition':<9} {'records':>12} {'offsets':>12}")
     for partition, records, offsets in rows:
-        found = {"topic": args.topic, "partition": partition, "records": records, "offsets": offsets}
-        print(json.dumps(found) if args.json else f"{partition:<9} {records:>12} {offsets:>12}")
+        counted = {"topic": args.topic, "partition": partition, "records": records, "offsets": offsets}
+        print(json.dumps(counted) if args.json else f"{partition:<9} {records:>12} {offsets:>12}")
 
 
 def _read(

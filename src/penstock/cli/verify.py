@@ -189,17 +189,17 @@ def _hidden(report: Report) -> dict[str, Any]:
     """What level 3 found besides, of partitions."""
     if report.hidden is None:
         return {}
-    found = asdict(report.hidden)
+    fields = asdict(report.hidden)
     differences = [
-        {name: value for name, value in one.items() if value} | {"key": exact_json.loads(one["key"])}
-        for one in found.pop("described")
+        {name: value for name, value in difference.items() if value} | {"key": exact_json.loads(difference["key"])}
+        for difference in fields.pop("described")
     ]
-    return {"hidden": {**found, "differences": differences}}
+    return {"hidden": {**fields, "differences": differences}}
 
 
 def _row(row: Difference) -> dict[str, Any]:
-    found = asdict(row) | {"key": exact_json.loads(row.key)}
-    return {name: value for name, value in found.items() if value not in ("", {})}
+    fields = asdict(row) | {"key": exact_json.loads(row.key)}
+    return {name: value for name, value in fields.items() if value not in ("", {})}
 
 
 def _lines(report: Report, *, repaired: bool) -> Iterator[str]:
@@ -231,9 +231,10 @@ def _row_lines(row: Difference) -> Iterator[str]:
 
 
 def _hidden_lines(hidden: HiddenReport, *, repaired: bool) -> Iterator[str]:
-    for one in hidden.described:
-        left = f" ({one.left})" if repaired and one.left else ""
-        yield f"{one.key}: {one.what} is {one.source} in the source, {one.target} in the target{left}"
+    for difference in hidden.described:
+        left = f" ({difference.left})" if repaired and difference.left else ""
+        sides = f"{difference.source} in the source, {difference.target} in the target"
+        yield f"{difference.key}: {difference.what} is {sides}{left}"
     if hidden.repaired:
         yield f"of {hidden.repaired} partitions, markers and deletions were written from the source"
 

@@ -23,8 +23,10 @@ def is_first_use(folder: Path = Path(__file__).parents[1]) -> bool:
 
     False where its folder cannot be written to: the machine code is elsewhere then, under names of Numba's.
     """
-    kept = os.environ.get("NUMBA_CACHE_DIR")
-    return (bool(kept) or os.access(folder, os.W_OK)) and next(Path(kept or folder).rglob("*.nbi"), None) is None
+    cache_folder = os.environ.get("NUMBA_CACHE_DIR")
+    return (bool(cache_folder) or os.access(folder, os.W_OK)) and next(
+        Path(cache_folder or folder).rglob("*.nbi"), None
+    ) is None
 
 
 def _kafka_client() -> None:
@@ -128,18 +130,18 @@ def _segments() -> None:
     from penstock.segment.rule_definitions import rule
     from penstock.segment.rule_plan import plan
 
-    made = plan([rule("warm", when="a", ttl=timedelta(seconds=1), to="t")])
+    without_totals = plan([rule("warm", when="a", ttl=timedelta(seconds=1), to="t")])
     totals = plan([rule("warm", when="a", total="v", at_least=1, within="1 second", ttl="1 second", to="t")])
-    for wanted, values in ((made, []), (totals, ["v0"])):
+    for wanted, values in ((without_totals, []), (totals, ["v0"])):
         columns = {"hash": [1], "id": ["a"], "at": [1], "b0": [1], **{name: [1.0] for name in values}}
         pack = packer(wanted, index(wanted.predicates, StructType()), 2)
         for batch in pack(iter([pa.record_batch({name: pa.array(some) for name, some in columns.items()})])):
-            store = RecordStore(made)
+            store = RecordStore(without_totals)
             store.take(unpack(batch["events"][0].as_py()), latest=1)
             store.tick(1)
             store.compact(1)
             store.load(store.save())
-            migrated(store, made, 1)
+            migrated(store, without_totals, 1)
 
 
 def _spark_classes() -> None:

@@ -69,12 +69,12 @@ def field_name(name: str) -> str:
 
 def adjusted(schema: Schema) -> Schema:
     """The schema with names that Avro allows; names in a user type may contain any character."""
-    made = schema | {inner: adjusted(schema[inner]) for inner in ("items", "keys", "values") if inner in schema}
+    renamed = schema | {inner: adjusted(schema[inner]) for inner in ("items", "keys", "values") if inner in schema}
     if schema["type"] == "struct":
         if schema.get("name"):
-            made["name"] = avro_name(schema["name"])
-        made["fields"] = [adjusted(field) | {"field": field_name(field["field"])} for field in schema["fields"]]
-    return made
+            renamed["name"] = avro_name(schema["name"])
+        renamed["fields"] = [adjusted(field) | {"field": field_name(field["field"])} for field in schema["fields"]]
+    return renamed
 
 
 class _Names:
@@ -96,13 +96,13 @@ class _Names:
         if schema["type"] == "struct":
             return self._record(schema, space)
         if schema["type"] == "array":
-            made: dict[str, Any] = {"type": "array", "items": self.of(schema["items"], space)}
+            avro_type: dict[str, Any] = {"type": "array", "items": self.of(schema["items"], space)}
         elif schema["type"] == "map":
-            made = {"type": "map", "values": self.of(schema["values"], space)}
+            avro_type = {"type": "map", "values": self.of(schema["values"], space)}
         else:
-            made = {"type": _PRIMITIVES[schema["type"]]}
-        made |= _properties(schema)
-        return made if len(made) > 1 else made["type"]
+            avro_type = {"type": _PRIMITIVES[schema["type"]]}
+        avro_type |= _properties(schema)
+        return avro_type if len(avro_type) > 1 else avro_type["type"]
 
     def _record(self, schema: Schema, space: str | None) -> Any:
         namespace, name = self._name(schema, space)
@@ -110,19 +110,19 @@ class _Names:
         if full in self.defined:
             return name if namespace == space else full
         self.defined.add(full)
-        made: dict[str, Any] = {"type": "record", "name": name}
+        record: dict[str, Any] = {"type": "record", "name": name}
         if namespace and namespace != space:
-            made["namespace"] = namespace
-        made["fields"] = [self._field(field, namespace) for field in schema["fields"]]
-        return made | _properties(schema)
+            record["namespace"] = namespace
+        record["fields"] = [self._field(field, namespace) for field in schema["fields"]]
+        return record | _properties(schema)
 
     def _field(self, schema: Schema, space: str | None) -> dict[str, Any]:
-        made = {"name": schema["field"], "type": self.of(schema, space)}
+        field = {"name": schema["field"], "type": self.of(schema, space)}
         if "default" in schema:
-            made["default"] = schema["default"]
+            field["default"] = schema["default"]
         elif schema["optional"]:
-            made["default"] = None
-        return made
+            field["default"] = None
+        return field
 
     def _name(self, schema: Schema, space: str | None) -> tuple[str | None, str]:
         if name := schema.get("name"):
@@ -135,12 +135,12 @@ class _Names:
 
 def _properties(schema: Schema) -> dict[str, Any]:
     """The properties for what plain Avro cannot express."""
-    made: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for property in ("version", "parameters", "default", "name"):
         if schema.get(property) is not None:
-            made[f"connect.{property}"] = schema[property]
+            properties[f"connect.{property}"] = schema[property]
     if schema["type"] in _NARROW:
-        made["connect.type"] = schema["type"]
+        properties["connect.type"] = schema["type"]
     if (logical := LOGICAL.get(schema.get("name") or "")) is not None:
-        made["logicalType"] = logical
-    return made
+        properties["logicalType"] = logical
+    return properties

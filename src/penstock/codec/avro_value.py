@@ -73,7 +73,7 @@ def _resolved(schema: Any, space: str, names: dict[str, Any], depth: int) -> Any
             raise NotAvro(f"the schema does not define the type {schema[:80]}")
         return full
     if isinstance(schema, list):
-        return [_resolved(one, space, names, depth + 1) for one in schema]
+        return [_resolved(branch, space, names, depth + 1) for branch in schema]
     if not isinstance(schema, dict):
         raise NotAvro(f"the schema has the type {str(schema)[:80]}")
     kind = schema.get("type")
@@ -94,28 +94,28 @@ def _named(schema: dict[str, Any], space: str, names: dict[str, Any], depth: int
     space = name.rpartition(".")[0] or str(schema.get("namespace", space) or "")
     full = name if "." in name or not space else f"{space}.{name}"
     kind = "record" if schema["type"] == "error" else schema["type"]
-    made: dict[str, Any] = {**schema, "type": kind, "full_name": full}
-    names[full] = made
-    if made["type"] == "record":
+    resolved: dict[str, Any] = {**schema, "type": kind, "full_name": full}
+    names[full] = resolved
+    if resolved["type"] == "record":
         fields = _list(schema, "fields")
-        made["fields"] = [
-            (str(one.get("name")), _resolved(one.get("type"), space, names, depth + 1))
-            for one in fields
-            if isinstance(one, dict)
+        resolved["fields"] = [
+            (str(field.get("name")), _resolved(field.get("type"), space, names, depth + 1))
+            for field in fields
+            if isinstance(field, dict)
         ]
-        made["width"] = sum(len(name) for name, _ in made["fields"])
-    elif made["type"] == "enum":
-        made["symbols"] = [str(symbol) for symbol in _list(schema, "symbols")]
+        resolved["width"] = sum(len(name) for name, _ in resolved["fields"])
+    elif resolved["type"] == "enum":
+        resolved["symbols"] = [str(symbol) for symbol in _list(schema, "symbols")]
     elif not isinstance(schema.get("size"), int) or schema["size"] < 0:
         raise NotAvro(f"the fixed {full[:80]} in the schema has no size")
-    return made
+    return resolved
 
 
 def _list(schema: dict[str, Any], member: str) -> list[Any]:
-    found = schema.get(member)
-    if not isinstance(found, list):
+    elements = schema.get(member)
+    if not isinstance(elements, list):
         raise NotAvro(f"a type in the schema has no list of {member}")
-    return found
+    return elements
 
 
 class AvroReader:

@@ -83,10 +83,10 @@ def layout(schema: st.StructType, also: Iterable[str] = ()) -> Layout:
     missing = [name for name in (*NEEDED, "range", *also) if name not in schema.names]
     table = str(schema["key"].metadata["penstock.table"])
     if "before" not in missing:
-        made = _read(schema, table)
-        missing = [name for name in missing if name not in _absent(made)]
+        table_layout = _read(schema, table)
+        missing = [name for name in missing if name not in _absent(table_layout)]
         if not missing:
-            return made
+            return table_layout
     raise PenstockError(
         f"the change frame has lost the columns {', '.join(missing)}",
         where=f"changes of {table}",
@@ -264,7 +264,7 @@ def field_of(struct: Column, name: str, kinds: Mapping[str, CqlType]) -> Column:
 
 def alike(names: Iterable[str]) -> list[str]:
     """The first names that differ only in case."""
-    found: dict[str, list[str]] = {}
+    by_folded_name: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(name.casefold(), []).append(name)
-    return next((each for each in found.values() if len(each) > 1), [])
+        by_folded_name.setdefault(name.casefold(), []).append(name)
+    return next((each for each in by_folded_name.values() if len(each) > 1), [])

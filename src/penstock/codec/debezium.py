@@ -79,10 +79,10 @@ def events(
     )
     if style.legacy:
         _refuse_choices(style)
-    made = _records(changes, style, topic, tombstones=tombstones, skipped=_skipped(skipped))
+    records = _records(changes, style, topic, tombstones=tombstones, skipped=_skipped(skipped))
     for transform in transforms:
-        made = transform(made)
-    return made.encoded(key or Json(schemas), value or Json(schemas))
+        records = transform(records)
+    return records.encoded(key or Json(schemas), value or Json(schemas))
 
 
 def _records(

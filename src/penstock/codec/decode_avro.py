@@ -36,8 +36,8 @@ class AvroDecoder:
 
     @classmethod
     def of_subject(cls, registry: Registry, subject: str, wanted: st.StructType | None) -> AvroDecoder:
-        found = schemas_of(registry, subject, "AVRO", '"protobuf" or "json-schema"')
-        return cls._of(dict(found), found[-1][1], wanted, f"subject {subject} at {registry.url}")
+        versions = schemas_of(registry, subject, "AVRO", '"protobuf" or "json-schema"')
+        return cls._of(dict(versions), versions[-1][1], wanted, f"subject {subject} at {registry.url}")
 
     @classmethod
     def plain(cls, text: str, wanted: st.StructType | None = None) -> AvroDecoder:

@@ -56,9 +56,9 @@ class CsvDecoder:
         bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
         # With one column an empty line is a null; with more it lacks values.
         few = F.length(text) == 0 if len(self.schema) > 1 else F.lit(False)
-        found = F.when(~F.is_valid_utf8(text), "not valid UTF-8").when(few, count)
-        found = found.when(endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
-        return found.when(bad, F.coalesce(*wrong, count))
+        reason = F.when(~F.is_valid_utf8(text), "not valid UTF-8").when(few, count)
+        reason = reason.when(endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
+        return reason.when(bad, F.coalesce(*wrong, count))
 
     def _parsed(self, text: Column, schema: st.StructType) -> Column:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": self.separator, "escape": '"'}
@@ -120,7 +120,7 @@ def struct_of(schema: str | st.StructType, where: str) -> st.StructType:
         return schema
     next = 'write it as "id int NOT NULL, name string"'
     try:
-        made = st.StructType.fromDDL(schema)
+        parsed = st.StructType.fromDDL(schema)
     except PySparkRuntimeError as error:
         # With its cause: `penstock run` loads a file that needs a session again, with one.
         raise PenstockError(
@@ -130,9 +130,9 @@ def struct_of(schema: str | st.StructType, where: str) -> st.StructType:
         ) from error
     except PySparkException as error:
         raise PenstockError(f"the schema cannot be read: {first_line(error)}", where=where, next=next) from None
-    if not isinstance(made, st.StructType):
+    if not isinstance(parsed, st.StructType):
         raise PenstockError(f"the schema has no columns: {schema!r}", where=where, next=next)
-    return made
+    return parsed
 
 
 def schemas_of(registry: Registry, subject: str, kind: str, others: str) -> list[tuple[int, str]]:
@@ -140,14 +140,14 @@ def schemas_of(registry: Registry, subject: str, kind: str, others: str) -> list
 
     Raises PenstockError if a version is not of the kind `kind`; `others` names the formats for other kinds.
     """
-    found = registry.schemas(subject)
-    if wrong := {each for _, _, each in found if each != kind}:
+    versions = registry.schemas(subject)
+    if wrong := {each for _, _, each in versions if each != kind}:
         raise PenstockError(
             f"the subject {subject} has schemas of the kind {', '.join(sorted(wrong))}",
             where=registry.url,
             next=f"read the topic with format={others}",
         )
-    return [(number, text) for number, text, _ in found]
+    return [(number, text) for number, text, _ in versions]
 
 
 def chosen(has: st.StructType, wanted: st.StructType | None, where: str) -> st.StructType:
@@ -164,12 +164,13 @@ def chosen(has: st.StructType, wanted: st.StructType | None, where: str) -> st.S
                 where=where,
                 next=f"use its fields: {', '.join(has.names)}",
             )
-        found = has[field.name].dataType
-        if found.simpleString() != field.dataType.simpleString():
+        registered = has[field.name].dataType
+        newest, asked = registered.simpleString(), field.dataType.simpleString()
+        if newest != asked:
             raise PenstockError(
-                f"{field.name} is {found.simpleString()} in the newest schema, not {field.dataType.simpleString()}",
+                f"{field.name} is {newest} in the newest schema, not {asked}",
                 where=where,
-                next=f"read it as {found.simpleString()}, and {casts.advice(field.name, found, field.dataType)}",
+                next=f"read it as {newest}, and {casts.advice(field.name, registered, field.dataType)}",
             )
     return wanted
 
@@ -179,11 +180,11 @@ def missing(schema: st.StructType) -> Column:
     names = [F.when(F.col(field.name).isNull(), field.name) for field in schema if not field.nullable]
     if not names:
         return F.lit(None).cast("string")
-    found = reduce(lambda either, name: either | name.isNotNull(), names[1:], names[0].isNotNull())
-    return F.when(found, F.concat(F.lit("missing or null: "), F.concat_ws(", ", *names)))
+    any_null = reduce(lambda either, name: either | name.isNotNull(), names[1:], names[0].isNotNull())
+    return F.when(any_null, F.concat(F.lit("missing or null: "), F.concat_ws(", ", *names)))
 
 
-def wrong_type(field: st.StructField, read: Column, given: Column) -> Column:
+def wrong_type(field: st.StructField, read: Column, text: Column) -> Column:
     """A reason for a value that does not have the field's type, else null."""
-    said = F.concat(F.lit(f"{field.name} is not a valid {field.dataType.simpleString()}: "), shown(given))
-    return F.when(read.isNull() & given.isNotNull(), said)
+    said = F.concat(F.lit(f"{field.name} is not a valid {field.dataType.simpleString()}: "), shown(text))
+    return F.when(read.isNull() & text.isNotNull(), said)

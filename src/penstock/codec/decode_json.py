@@ -70,11 +70,13 @@ class JsonDecoder:
         no_object = F.concat(F.lit("not a JSON object: "), shown(text))
 
         def wrong(members: Column) -> Column:
-            pairs = [wrong_type(one, decoded.getField(one.name), members.getItem(one.name)) for one in self.schema]
+            pairs = [
+                wrong_type(field, decoded.getField(field.name), members.getItem(field.name)) for field in self.schema
+            ]
             named = F.coalesce(*pairs, F.concat(F.lit("values of other types: "), shown(text)))
             return F.when(members.isNull(), no_object).otherwise(named)
 
-        found = (
+        reason = (
             F.when(~F.is_valid_utf8(text), "not valid UTF-8")
             .when(endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
             .when(text.startswith("["), F.concat(F.lit("an array, not an object: "), shown(text)))
@@ -82,7 +84,7 @@ class JsonDecoder:
             .when(bad & ~_is_whole(text), no_object)
             .when(bad, once(F.from_json(text, "map<string, string>", STRICT), wrong))
         )
-        return F.when(~is_framed(value), NOT_FRAMED).otherwise(found) if self.framed else found
+        return F.when(~is_framed(value), NOT_FRAMED).otherwise(reason) if self.framed else reason
 
     def _text(self, value: Column) -> Column:
         return behind_frame(value).cast("string") if self.framed else value.cast("string")
@@ -91,18 +93,18 @@ class JsonDecoder:
         """The object as it was read, with null for what is beyond its limits, and then with the text as corrupt."""
         read, counts = both.getField("read"), both.getField("counts")
         limits = _Limits(MICROS[self.epoch], text.contains('Infinity"') | text.contains('INF"'))
-        pairs = [(one, read.getField(one.name), _of(counts, one)) for one in self.schema]
-        fields = [limits.value(value, count, one.dataType).alias(one.name) for one, value, count in pairs]
+        pairs = [(field, read.getField(field.name), _of(counts, field)) for field in self.schema]
+        fields = [limits.value(value, count, field.dataType).alias(field.name) for field, value, count in pairs]
         beyond = [
-            limits.exceeds(value, count, one.dataType) for one, value, count in pairs if _is_limited(one.dataType)
+            limits.exceeds(value, count, field.dataType) for field, value, count in pairs if _is_limited(field.dataType)
         ]
-        corrupt = F.when(reduce(lambda one, other: one | other, beyond), text)
+        corrupt = F.when(reduce(lambda either, other: either | other, beyond), text)
         return F.when(read.isNotNull(), F.struct(*fields, F.coalesce(read.getField(CORRUPT), corrupt).alias(CORRUPT)))
 
 
 @dataclass(frozen=True)
 class _Limits:
-    """What Spark reads and is no value of its type: times outside the years, by their `unit`, and too large numbers.
+    """What Spark reads and is not a value of its type: times outside the years, by their `unit`, and too large numbers.
 
     `infinite` says whether the text writes infinity in quotes, as the sinks do: then it was not a number.
     """
@@ -120,8 +122,8 @@ class _Limits:
             text = F.when(F.unix_micros(value).between(FIRST, LAST), value)
             return F.when(count.isNotNull(), number).otherwise(text)
         if isinstance(kind, st.StructType):
-            parts = ((one, value.getField(one.name), _of(count, one)) for one in kind)
-            fields = [self.value(part, number, one.dataType).alias(one.name) for one, part, number in parts]
+            parts = ((field, value.getField(field.name), _of(count, field)) for field in kind)
+            fields = [self.value(part, number, field.dataType).alias(field.name) for field, part, number in parts]
             return F.when(value.isNotNull(), F.struct(*fields))
         if isinstance(kind, st.ArrayType | st.MapType):
             return _each(value, count, kind, self.value)
@@ -130,13 +132,13 @@ class _Limits:
     def exceeds(self, value: Column, count: Column, kind: st.DataType) -> Column:
         """Whether the value, or one in it, is beyond its limits."""
         if isinstance(kind, st.StructType):
-            parts = [one for one in kind if _is_limited(one.dataType)]
-            found = [self.exceeds(value.getField(one.name), _of(count, one), one.dataType) for one in parts]
-            return reduce(lambda one, other: one | other, found)
+            parts = [field for field in kind if _is_limited(field.dataType)]
+            exceeded = [self.exceeds(value.getField(field.name), _of(count, field), field.dataType) for field in parts]
+            return reduce(lambda either, other: either | other, exceeded)
         if isinstance(kind, st.ArrayType | st.MapType):
             each = _each(value, count, kind, self.exceeds)
             values = F.map_values(each) if isinstance(kind, st.MapType) else each
-            return F.coalesce(F.exists(values, lambda one: one), F.lit(False))
+            return F.coalesce(F.exists(values, lambda is_beyond: is_beyond), F.lit(False))
         return (value.isNotNull() | count.isNotNull()) & self.value(value, count, kind).isNull()
 
 
@@ -147,10 +149,12 @@ def _each(
     inner = kind.elementType if isinstance(kind, st.ArrayType) else kind.valueType
     none = F.lit(None).cast(_counted(inner))
     if isinstance(kind, st.ArrayType):
-        both = F.zip_with(value, count, lambda one, number: use(one, number, inner))
-        return F.when(count.isNotNull(), both).otherwise(F.transform(value, lambda one: use(one, none, inner)))
-    pairs = F.map_zip_with(value, count, lambda _, one, number: use(one, number, inner))
-    return F.when(count.isNotNull(), pairs).otherwise(F.transform_values(value, lambda _, one: use(one, none, inner)))
+        both = F.zip_with(value, count, lambda element, number: use(element, number, inner))
+        return F.when(count.isNotNull(), both).otherwise(F.transform(value, lambda element: use(element, none, inner)))
+    pairs = F.map_zip_with(value, count, lambda _, element, number: use(element, number, inner))
+    return F.when(count.isNotNull(), pairs).otherwise(
+        F.transform_values(value, lambda _, element: use(element, none, inner))
+    )
 
 
 def _of(counts: Column, field: st.StructField) -> Column:
@@ -165,7 +169,7 @@ def _counted(kind: st.DataType) -> st.DataType:
     if isinstance(kind, st.TimestampType):
         return st.LongType()
     if isinstance(kind, st.StructType):
-        fields = [st.StructField(one.name, _counted(one.dataType)) for one in kind if _has_times(one.dataType)]
+        fields = [st.StructField(field.name, _counted(field.dataType)) for field in kind if _has_times(field.dataType)]
         return st.StructType(fields)
     if isinstance(kind, st.ArrayType):
         return st.ArrayType(_counted(kind.elementType))
@@ -201,8 +205,11 @@ def _is_whole(text: Column) -> Column:
     """
     mark = uuid.uuid4().hex
     array = F.concat(F.lit("["), text, F.lit(f',{{"{_END}":"{mark}"}}]'))
-    found = F.from_json(array, f"array<struct<{_END}: string>>", STRICT)
-    return once(found, lambda one: F.coalesce((F.size(one) == 2) & (one[1].getField(_END) == mark), F.lit(False)))
+    parsed = F.from_json(array, f"array<struct<{_END}: string>>", STRICT)
+    return once(
+        parsed,
+        lambda elements: F.coalesce((F.size(elements) == 2) & (elements[1].getField(_END) == mark), F.lit(False)),
+    )
 
 
 def _has_half(text: Column) -> Column:

@@ -91,14 +91,14 @@ class ProtobufDecoder:
 
     @classmethod
     def of_subject(cls, registry: Registry, subject: str, wanted: st.StructType | None) -> ProtobufDecoder:
-        found = schemas_of(registry, subject, "PROTOBUF", '"avro" or "json-schema"')
-        writers = {number: compiled(text, f"schema {number} at {registry.url}") for number, text in found}
+        versions = schemas_of(registry, subject, "PROTOBUF", '"avro" or "json-schema"')
+        writers = {number: compiled(text, f"schema {number} at {registry.url}") for number, text in versions}
         where = f"subject {subject} at {registry.url}"
-        has = columns_of(writers[found[-1][0]], None if wanted is None else wanted.names, where)
+        has = columns_of(writers[versions[-1][0]], None if wanted is None else wanted.names, where)
         return cls(chosen(has, wanted, where), writers)
 
     def decode(self, value: Column) -> Column:
-        kind = st.StructType([*(st.StructField(one.name, one.dataType) for one in self.schema)])
+        kind = st.StructType([*(st.StructField(field.name, field.dataType) for field in self.schema)])
         kind.add(REASON, st.StringType())
         decode = _Decode(self.writers, self.schema)
 
@@ -126,20 +126,20 @@ def compiled(text: str, where: str, imports: Mapping[str, str] | None = None) ->
     Raises PenstockError if grpcio-tools is not installed or the file does not compile.
     """
     texts = {**(imports or {}), **BUILT_IN, MAIN: text}
-    found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
-    _add(MAIN, texts, found, where)
-    return bytes(descriptor_pb2.FileDescriptorSet(file=list(found.values())).SerializeToString())
+    file_by_name: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+    _add(MAIN, texts, file_by_name, where)
+    return bytes(descriptor_pb2.FileDescriptorSet(file=list(file_by_name.values())).SerializeToString())
 
 
 def _add(
     name: str,
     texts: Mapping[str, str],
-    found: dict[str, descriptor_pb2.FileDescriptorProto],
+    file_by_name: dict[str, descriptor_pb2.FileDescriptorProto],
     where: str,
     around: tuple[str, ...] = (),
 ) -> None:
     """Add the descriptors of a file and of what it imports, which comes first; `around` are files that import it."""
-    if name in found:
+    if name in file_by_name:
         return
     if name in around or len(around) > MOST_IMPORTS:
         raise PenstockError(
@@ -149,13 +149,13 @@ def _add(
         )
     file = _described(texts.get(name, ""))
     if file is None:
-        for one in descriptor_pb2.FileDescriptorSet.FromString(_run_protoc(name, texts, where)).file:
-            found.setdefault(one.name, one)
+        for descriptor in descriptor_pb2.FileDescriptorSet.FromString(_run_protoc(name, texts, where)).file:
+            file_by_name.setdefault(descriptor.name, descriptor)
         return
     file.name = name
     for other in file.dependency:
-        _add(other, texts, found, where, (*around, name))
-    found[name] = file
+        _add(other, texts, file_by_name, where, (*around, name))
+    file_by_name[name] = file
 
 
 def _described(text: str) -> descriptor_pb2.FileDescriptorProto | None:
@@ -179,15 +179,15 @@ def _run_protoc(name: str, texts: Mapping[str, str], where: str) -> bytes:
             place = Path(folder, path)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)
-        made = Path(folder, "set of files")
+        output = Path(folder, "set of files")
         paths = [f"-I{folder}", f"-I{files('grpc_tools') / '_proto'}"]
-        if protoc.main(["protoc", *paths, "--include_imports", f"--descriptor_set_out={made}", name]):
+        if protoc.main(["protoc", *paths, "--include_imports", f"--descriptor_set_out={output}", name]):
             raise PenstockError(
                 "the Protobuf schema cannot be compiled",
                 where=where,
                 next=f"correct the errors that protoc printed. The schema is {texts.get(name, name)}",
             )
-        return made.read_bytes()
+        return output.read_bytes()
 
 
 def _require_file_names(names: Iterable[str], where: str) -> None:
@@ -213,24 +213,24 @@ def columns_of(files_of: bytes, wanted: Sequence[str] | None, where: str) -> st.
 
 def messages_of(files_of: bytes) -> Iterator[Descriptor]:
     """The messages at the top of the file, in order."""
-    found = descriptor_pb2.FileDescriptorSet.FromString(files_of)
+    file_set = descriptor_pb2.FileDescriptorSet.FromString(files_of)
     pool = descriptor_pool.DescriptorPool()
-    for file in found.file:
+    for file in file_set.file:
         pool.Add(file)
-    last = found.file[-1]
+    last = file_set.file[-1]
     for message in last.message_type:
         yield pool.FindMessageTypeByName(f"{last.package}.{message.name}".lstrip("."))
 
 
 def class_at(tops: Sequence[Descriptor], path: list[int]) -> Any:
     """The message class at this path of indexes below the top-level messages; None if there is none."""
-    messages, found = tops, None
+    messages, message = tops, None
     for place in path:
         if place >= len(messages):
             return None
-        found = messages[place]
-        messages = found.nested_types
-    return None if found is None else message_factory.GetMessageClass(found)
+        message = messages[place]
+        messages = message.nested_types
+    return None if message is None else message_factory.GetMessageClass(message)
 
 
 def _type(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) -> st.DataType:
@@ -238,8 +238,8 @@ def _type(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) ->
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return st.MapType(_single(key, around, where), _single(value, (*around, field.message_type), where))
-    found = _single(field, around, where)
-    return st.ArrayType(found) if field.is_repeated else found
+    single = _single(field, around, where)
+    return st.ArrayType(single) if field.is_repeated else single
 
 
 def _single(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) -> st.DataType:
@@ -259,7 +259,9 @@ def _single(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) 
             next="name the columns that you need without it, as in schema='id int, name string', or read it as bytes",
         )
     inner = (*around, field.message_type)
-    return st.StructType([st.StructField(one.name, _type(one, inner, where)) for one in field.message_type.fields])
+    return st.StructType(
+        [st.StructField(member.name, _type(member, inner, where)) for member in field.message_type.fields]
+    )
 
 
 def is_map(field: FieldDescriptor) -> bool:
@@ -298,7 +300,7 @@ def _value(field: FieldDescriptor, kind: st.DataType) -> Read:
     if not isinstance(kind, st.StructType):
         return lambda message: message
     has = field.message_type.fields_by_name
-    readers = {one.name: _reader(has[one.name], one.dataType) for one in kind if one.name in has}
+    readers = {column.name: _reader(has[column.name], column.dataType) for column in kind if column.name in has}
     return lambda message: {name: read(message) for name, read in readers.items()}
 
 
@@ -345,14 +347,14 @@ class _Decode:
         number = int.from_bytes(value[1:FRAME], "big")
         if number not in self._tops:
             return None, f"the registry had no schema with the id {number} when this query started"
-        found = indexes(value, FRAME)
-        if found is None:
+        located = indexes(value, FRAME)
+        if located is None:
             return None, f"no valid message indexes after the schema id {number}"
-        kind = self._class(number, found[0])
+        kind = self._class(number, located[0])
         if kind is None:
-            return None, f"the schema {number} has no message {'.'.join(map(str, found[0]))}"
+            return None, f"the schema {number} has no message {'.'.join(map(str, located[0]))}"
         try:
-            return kind.FromString(value[found[1] :]), None
+            return kind.FromString(value[located[1] :]), None
         except DecodeError:
             return None, f"not valid Protobuf for the schema {number}"
 
@@ -431,6 +433,6 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
     for place, byte in enumerate(value[at : at + VARINT] if at >= 0 else b""):
         number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            found = number >> 1 ^ -(number & 1)
-            return (found, at + place + 1) if 0 <= found <= MOST_INDEX else (-1, -1)
+            signed = number >> 1 ^ -(number & 1)
+            return (signed, at + place + 1) if 0 <= signed <= MOST_INDEX else (-1, -1)
     return -1, -1

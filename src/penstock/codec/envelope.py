@@ -97,18 +97,18 @@ def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> 
         timed=style.timed,
     )
     members = {field["field"]: field for field in schema["fields"]}
-    made = {"source": _source(table, style.prefix), "op": F.col("op"), **_times(style)}
+    members_by_name = {"source": _source(table, style.prefix), "op": F.col("op"), **_times(style)}
     if not ranged:
-        made |= _images(table, style)
+        members_by_name |= _images(table, style)
     if "payload-key" in style.places:
-        made[style.payload_key_name] = change_frame.row_key(table)
+        members_by_name[style.payload_key_name] = change_frame.row_key(table)
     if style.extended:
-        made["change"] = change_member(table, exact=style.timed)
+        members_by_name["change"] = change_member(table, exact=style.timed)
     if style.timed:
-        made["times"] = times_member(table)
+        members_by_name["times"] = times_member(table)
     if ranged:
-        made["range"] = deleted_range(table)
-    payload = F.struct(*(made.get(name, nothing(kind)).alias(name) for name, kind in members.items()))
+        members_by_name["range"] = deleted_range(table)
+    payload = F.struct(*(members_by_name.get(name, nothing(kind)).alias(name) for name, kind in members.items()))
     return RecordPart(F.when(condition, payload), schema)
 
 
@@ -117,7 +117,7 @@ def _images(table: Layout, style: Format) -> dict[str, Column]:
     if style.legacy:
         before, after = legacy_images(table)
         return {"before": before, "after": after}
-    made = {
+    images = {
         side: change_frame.row_image(
             side, table, "full" if mode == "none" else mode, with_key=f"payload-{side}" in style.places
         )
@@ -125,20 +125,20 @@ def _images(table: Layout, style: Format) -> dict[str, Column]:
         if mode != "none" or side == "after"
     }
     if style.timed:
-        made["after"] = F.coalesce(F.when(F.col("op") == "r", _exact_row(table, style)), made["after"])
+        images["after"] = F.coalesce(F.when(F.col("op") == "r", _exact_row(table, style)), images["after"])
     if style.images[1] == "none":
         # Without `after`, the event of a snapshot row would be empty.
-        made["after"] = F.when(F.col("op") == "r", made["after"])
-    return made
+        images["after"] = F.when(F.col("op") == "r", images["after"])
+    return images
 
 
 def _times(style: Format) -> dict[str, Column]:
     # Not current_timestamp(): it is a new constant in each batch, so Spark would compile this code again.
-    made = {"ts_ms": F.unix_millis("read_ts")}
+    times = {"ts_ms": F.unix_millis("read_ts")}
     if style.legacy:
         micros = legacy_encoded_at()
-        made |= {"ts_us": micros, "ts_ns": micros * 1000}
-    return made
+        times |= {"ts_us": micros, "ts_ns": micros * 1000}
+    return times
 
 
 def _source(table: Layout, prefix: str) -> Column:

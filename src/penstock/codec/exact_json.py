@@ -29,26 +29,26 @@ def number(text: str) -> float | Decimal:
     """A number that is not an integer; raises ValueError for an exponent that no decimal has."""
     if len(text) <= ALWAYS_HELD and text[-1] != "0" and "e" not in text and "E" not in text:
         return float(text)
-    written, found = decimal(text), float(text)
-    return found if math.isfinite(found) and written.compare_total(Decimal(repr(found))) == 0 else written
+    written, double = decimal(text), float(text)
+    return double if math.isfinite(double) and written.compare_total(Decimal(repr(double))) == 0 else written
 
 
 def decimal(text: str) -> Decimal:
     """A number with all digits as they are written; raises ValueError for an exponent that no decimal has."""
     try:
-        found = Decimal(text)
+        parsed = Decimal(text)
     except InvalidOperation:
         raise ValueError(f"the exponent of {text[:80]} is too large") from None
-    exponent = found.as_tuple().exponent
+    exponent = parsed.as_tuple().exponent
     if not isinstance(exponent, int) or abs(exponent) >= LARGEST_EXPONENT:
         raise ValueError(f"the exponent of {text[:80]} is too large")
-    return found
+    return parsed
 
 
 def as_double(value: Decimal) -> float | Decimal:
     """The double that shows this number, whatever zeros are at its end; the decimal if no double does."""
-    found = float(value)
-    return found if math.isfinite(found) and Decimal(repr(found)) == value else value
+    double = float(value)
+    return double if math.isfinite(double) and Decimal(repr(double)) == value else value
 
 
 def dumps(value: Any, *, compact: bool = False, ascii: bool = False, other: Callable[[Any], str] | None = None) -> str:
@@ -81,7 +81,9 @@ class _Writer(NamedTuple):
             return str(value)
         between, after_name = self.marks
         if kind is dict:
-            pairs = (f"{self.string(self._name(name))}{after_name}{self.text(one)}" for name, one in value.items())
+            pairs = (
+                f"{self.string(self._name(name))}{after_name}{self.text(member)}" for name, member in value.items()
+            )
             return f"{{{between.join(pairs)}}}"
         if kind in (list, tuple):
             return f"[{between.join(map(self.text, value))}]"

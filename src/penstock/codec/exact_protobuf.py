@@ -80,8 +80,8 @@ class _Encoder:
 
 def _fill(message: Any, schema: Schema, value: Mapping[str, Any]) -> None:
     for field in schema["fields"]:
-        if (one := value[field["field"]]) is not None:
-            _put(message, field_name(field["field"]), field, one)
+        if (member := value[field["field"]]) is not None:
+            _put(message, field_name(field["field"]), field, member)
 
 
 def _put(message: Any, name: str, schema: Schema, value: Any) -> None:
@@ -134,37 +134,39 @@ def _has_lists(schema: Schema) -> bool:
     return schema["type"] == "array" or any(map(_has_lists, schema.get("fields", ())))
 
 
-def unwrapped(value: Column, given: st.DataType, schema: Schema) -> Column:
-    """A decoded value of type `given`, which is that of `wrapped(schema)` or of an older version of it, as of `schema`.
+def unwrapped(value: Column, source_type: st.DataType, schema: Schema) -> Column:
+    """A decoded value of type `source_type`, which is that of `wrapped(schema)` or an older one, as of `schema`.
 
     Fields that `schema` does not have are left out.
     """
-    if not _has_lists(schema) or not isinstance(given, st.StructType):
+    if not _has_lists(schema) or not isinstance(source_type, st.StructType):
         return value
     if schema["type"] == "struct":
-        known: dict[str, Any] = {field_name(one["field"]): one for one in schema["fields"]}
+        known: dict[str, Any] = {field_name(field["field"]): field for field in schema["fields"]}
         fields = [
-            unwrapped(value.getField(one.name), one.dataType, known[one.name]).alias(one.name)
-            for one in given
-            if one.name in known
+            unwrapped(value.getField(field.name), field.dataType, known[field.name]).alias(field.name)
+            for field in source_type
+            if field.name in known
         ]
         return F.when(value.isNotNull(), F.struct(*fields))
-    inner = given[VALUES].dataType
+    inner = source_type[VALUES].dataType
     assert isinstance(inner, st.ArrayType)
     # A list without elements is not in the message.
     values = F.coalesce(value.getField(VALUES), F.array().cast(inner))
     return F.when(value.isNotNull(), F.transform(values, lambda item: _bare(item, inner.elementType, schema["items"])))
 
 
-def bare_type(given: st.DataType, schema: Schema) -> st.DataType:
+def bare_type(source_type: st.DataType, schema: Schema) -> st.DataType:
     """The type of what `unwrapped` returns."""
-    if not _has_lists(schema) or not isinstance(given, st.StructType):
-        return given
+    if not _has_lists(schema) or not isinstance(source_type, st.StructType):
+        return source_type
     if schema["type"] == "struct":
-        known: dict[str, Any] = {field_name(one["field"]): one for one in schema["fields"]}
-        fields = [(one.name, bare_type(one.dataType, known[one.name])) for one in given if one.name in known]
+        known: dict[str, Any] = {field_name(field["field"]): field for field in schema["fields"]}
+        fields = [
+            (field.name, bare_type(field.dataType, known[field.name])) for field in source_type if field.name in known
+        ]
         return st.StructType([st.StructField(name, kind) for name, kind in fields])
-    inner, items = given[VALUES].dataType, schema["items"]
+    inner, items = source_type[VALUES].dataType, schema["items"]
     assert isinstance(inner, st.ArrayType)
     item = inner.elementType
     if items["optional"]:
@@ -173,8 +175,8 @@ def bare_type(given: st.DataType, schema: Schema) -> st.DataType:
     return st.ArrayType(bare_type(item, items))
 
 
-def _bare(item: Column, given: st.DataType, schema: Schema) -> Column:
+def _bare(item: Column, source_type: st.DataType, schema: Schema) -> Column:
     if not schema["optional"]:
-        return unwrapped(item, given, schema)
-    assert isinstance(given, st.StructType)
-    return unwrapped(item.getField(VALUE), given[VALUE].dataType, schema)
+        return unwrapped(item, source_type, schema)
+    assert isinstance(source_type, st.StructType)
+    return unwrapped(item.getField(VALUE), source_type[VALUE].dataType, schema)

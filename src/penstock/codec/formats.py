@@ -49,10 +49,10 @@ def codec(
     return Csv() if format == "csv" else Json(schemas)
 
 
-def _registry(format: str, given: Registry | str | None) -> Registry:
-    if given is None:
+def _registry(format: str, registry: Registry | str | None) -> Registry:
+    if registry is None:
         raise PenstockError(
             f"the format {format!r} needs a schema registry",
             next='give registry="http://host:8081"; `penstock up --with registry` starts a registry',
         )
-    return given if isinstance(given, Registry) else Registry(given)
+    return registry if isinstance(registry, Registry) else Registry(registry)

@@ -64,18 +64,18 @@ def problem(reason: Column, column: Callable[[str], str]) -> Column:
 
 def headers() -> Column:
     """The record's own headers, followed by headers with its reason and its position."""
-    told = {
+    value_by_name = {
         "topic": F.col("problem.topic"),
         "partition": F.col("problem.partition").cast("string"),
         "offset": F.col("problem.offset").cast("string"),
         "exception.message": F.col("problem.reason"),
     }
-    return F.concat(F.coalesce(F.col("problem.headers"), F.array().cast(HEADERS)), _headers(told))
+    return F.concat(F.coalesce(F.col("problem.headers"), F.array().cast(HEADERS)), _headers(value_by_name))
 
 
 def cell_headers(cell: str) -> Column:
     """The headers of a dead letter that is one cell of a change; the column `cell` is the `CELL`."""
-    told = {
+    value_by_name = {
         "table": F.col("problem.table"),
         "stream": F.hex("problem.stream_id"),
         "time": F.col("problem.time"),
@@ -84,14 +84,14 @@ def cell_headers(cell: str) -> Column:
         "type": F.col(f"{cell}.type"),
         "exception.message": F.col(f"{cell}.reason"),
     }
-    return _headers({name: F.coalesce(value, F.lit("")) for name, value in told.items()})
+    return _headers({name: F.coalesce(value, F.lit("")) for name, value in value_by_name.items()})
 
 
-def _headers(told: Mapping[str, Column]) -> Column:
+def _headers(value_by_name: Mapping[str, Column]) -> Column:
     return F.array(
         *(
             F.struct(F.lit(PREFIX + name).alias("key"), value.cast("binary").alias("value"))
-            for name, value in told.items()
+            for name, value in value_by_name.items()
         )
     )
 

@@ -170,10 +170,10 @@ def protobuf_schema(schema: Schema) -> str:
         )
     package, _, name = str(schema.get("name") or UNNAMED).rpartition(".")
     package = ".".join(map(field_name, package.split("."))) if package else ""
-    made = _File(package)
-    message = made.message(schema, name, name, "")
+    file = _File(package)
+    message = file.message(schema, name, name, "")
     head = ['syntax = "proto3";', *([f"package {package};"] if package else [])]
-    imports = [f'import "{path}";' for path in sorted(made.imports)]
+    imports = [f'import "{path}";' for path in sorted(file.imports)]
     return "\n".join([*head, "", *([*imports, ""] if imports else []), *message]) + "\n"
 
 

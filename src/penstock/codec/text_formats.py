@@ -82,23 +82,23 @@ class JsonSchema:
 
 def json_schema(schema: Schema) -> dict[str, Any]:
     """The JSON Schema of a Connect schema; an optional value may be null."""
-    made = _required(schema)
-    return {"oneOf": [{"type": "null"}, made]} if schema["optional"] else made
+    json_type = _required(schema)
+    return {"oneOf": [{"type": "null"}, json_type]} if schema["optional"] else json_type
 
 
 def _required(schema: Schema) -> dict[str, Any]:
     if schema["type"] == "struct":
         fields = enumerate(schema["fields"])
         properties = {field["field"]: json_schema(field) | {"connect.index": index} for index, field in fields}
-        made: dict[str, Any] = {"type": "object", "properties": properties}
+        json_type: dict[str, Any] = {"type": "object", "properties": properties}
     elif schema["type"] == "array":
-        made = {"type": "array", "items": json_schema(schema["items"])}
+        json_type = {"type": "array", "items": json_schema(schema["items"])}
     elif schema["type"] == "map":
-        made = {"type": "object", "additionalProperties": json_schema(schema["values"]), "connect.type": "map"}
+        json_type = {"type": "object", "additionalProperties": json_schema(schema["values"]), "connect.type": "map"}
     else:
-        made = dict(_PRIMITIVES[schema["type"]])
+        json_type = dict(_PRIMITIVES[schema["type"]])
     names = {"name": "title", "version": "connect.version", "parameters": "connect.parameters", "default": "default"}
-    return made | {theirs: schema[ours] for ours, theirs in names.items() if schema.get(ours) is not None}
+    return json_type | {theirs: schema[ours] for ours, theirs in names.items() if schema.get(ours) is not None}
 
 
 # Flat records as lines of CSV (RFC 4180) without a header.

@@ -71,9 +71,9 @@ class TypedRecords:
         ]
         if self.headers is not None:
             columns.append(self.headers.alias("headers"))
-        kept = self.frame if self.keep is None else self.frame.where(self.keep)
-        times = delays.event_time(kept)
-        return kept.select(*columns, *([] if times is None else [times.alias(TIMESTAMP, metadata=delays.MARK)]))
+        frame = self.frame if self.keep is None else self.frame.where(self.keep)
+        times = delays.event_time(frame)
+        return frame.select(*columns, *([] if times is None else [times.alias(TIMESTAMP, metadata=delays.MARK)]))
 
 
 def _first(columns: Sequence[Column]) -> Column:
@@ -129,8 +129,8 @@ def _struct(value: Column, kind: st.StructType, path: str) -> tuple[Schema, Colu
         schema, converted = _of(value.getField(field.name), field.dataType, f"{path}.{avro_name(field.name)}")
         fields.append({**schema, "optional": field.nullable, "field": field.name})
         values.append(converted.alias(field.name))
-    made = F.when(value.isNotNull(), F.struct(*values))
-    return {"type": "struct", "fields": fields, "name": path}, made
+    struct = F.when(value.isNotNull(), F.struct(*values))
+    return {"type": "struct", "fields": fields, "name": path}, struct
 
 
 def _array(value: Column, kind: st.ArrayType, path: str) -> tuple[Schema, Column]:
@@ -144,8 +144,8 @@ def _array(value: Column, kind: st.ArrayType, path: str) -> tuple[Schema, Column
 def _map(value: Column, kind: st.MapType, path: str) -> tuple[Schema, Column]:
     if isinstance(kind.keyType, st.StringType):
         values = {**_schema(kind.valueType, path), "optional": kind.valueContainsNull}
-        made = F.transform_values(value, lambda key, item: _of(item, kind.valueType, path)[1])
-        return {"type": "map", "keys": {"type": "string", "optional": False}, "values": values}, made
+        converted = F.transform_values(value, lambda key, item: _of(item, kind.valueType, path)[1])
+        return {"type": "map", "keys": {"type": "string", "optional": False}, "values": values}, converted
     entry = st.StructType().add("key", kind.keyType, False).add("value", kind.valueType, kind.valueContainsNull)
     return _array(F.map_entries(value), st.ArrayType(entry, False), path)
 

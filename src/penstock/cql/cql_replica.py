@@ -74,7 +74,9 @@ class CqlFeed:
         present = values.drop_null().to_pylist()
         cells = _cells(Page(b"".join(present), len(present), True), 1 + len(schema), self.name)
         table, key = self.rows.table, {self.rows.key[0]: cells[0]}
-        arrays = [decoded(table, one.name, some, one.type, key) for one, some in zip(schema, cells[1:], strict=True)]
+        arrays = [
+            decoded(table, field.name, some, field.type, key) for field, some in zip(schema, cells[1:], strict=True)
+        ]
         return pa.Table.from_arrays(arrays, schema=schema), np.ones(len(values), bool)
 
     def follow(self, put: Put, loaded: Callable[[], None]) -> None:
@@ -178,18 +180,18 @@ def global_table(
     the table has neither a log nor `refresh`.
     """
     Access.of(hosts, access, where=WHERE, function=global_table)
-    given = {name: option_text(name, value) for name, value in [*access.items(), ("confidence", confidence)]}
+    options = {name: option_text(name, value) for name, value in [*access.items(), ("confidence", confidence)]}
     about = {"table": table, "hosts": hosts, "latency": "low", "page_size": str(PAGE_ROWS)}
-    chosen = settings({**about, **given})
-    found = retrying(chosen, "describing the table", lambda: describe(connection(chosen.access).rows, table))
-    logged = found.log_name in table_names(connection(chosen.access).rows, found.keyspace)
-    _require(found, columns, logged or refresh is not None)
+    chosen = settings({**about, **options})
+    cql_table = retrying(chosen, "describing the table", lambda: describe(connection(chosen.access).rows, table))
+    logged = cql_table.log_name in table_names(connection(chosen.access).rows, cql_table.keyspace)
+    _require(cql_table, columns, logged or refresh is not None)
     if logged:
         describe_logged(chosen)
-    rows = RowFetch(chosen.access, found, tuple(columns), RequestLimits())
+    rows = RowFetch(chosen.access, cql_table, tuple(columns), RequestLimits())
     often = None if refresh is None else duration(refresh, name="refresh")
     feed = CqlFeed(chosen, rows, logged, duration(every, name="every"), often, memory, folder)
-    kinds = {column.name: spark_type(column.type) for column in found.columns}
+    kinds = {column.name: spark_type(column.type) for column in cql_table.columns}
     return GlobalTable(feed, st.StructType([st.StructField(name, kinds[name]) for name in columns]))
 
 

@@ -78,9 +78,9 @@ class CqlSink:
         """The same with the times of the rows' events, if the frame has them."""
         controls = self._controls(frame)
         wanted = check(frame, self.tables, ignored=used_by(frame, controls) | {delays.TIME})
-        made = [canonical(frame, name, kind).alias(name) for name, kind in wanted.items()]
+        columns = [canonical(frame, name, kind).alias(name) for name, kind in wanted.items()]
         times = delays.event_micros(frame)
-        return frame.select(*made, *controls, *([] if times is None else [times]))
+        return frame.select(*columns, *controls, *([] if times is None else [times]))
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query with only this sink."""
@@ -109,17 +109,17 @@ class CqlSink:
         return Newest(sink, table, lambda frame: frame.drop(*left_out))
 
     def _controls(self, frame: DataFrame) -> list[Column]:
-        found = []
+        controls = []
         if isinstance(self.table, Column):
-            found.append(self.table.cast("string").alias(TABLE))
+            controls.append(self.table.cast("string").alias(TABLE))
         if self.delete is not None:
             sure = F.coalesce(require_kind(frame, self.delete, st.BooleanType, "delete", WHERE), F.lit(False))
-            found.append(sure.alias(DELETE))
+            controls.append(sure.alias(DELETE))
         if self.ttl is not None:
-            found.append(_ttl(frame, self.ttl).alias(TTL))
+            controls.append(_ttl(frame, self.ttl).alias(TTL))
         if self.timestamp is not None:
-            found.append(_micros(frame, self.timestamp).alias(TIMESTAMP))
-        return found
+            controls.append(_micros(frame, self.timestamp).alias(TIMESTAMP))
+        return controls
 
 
 @public("cql.sink")
@@ -153,8 +153,8 @@ def sink(
     limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
     lifetime = _lifetime(ttl)
     names = [table] if isinstance(table, str) else list(tables)
-    found = tuple(_table(reach, name, limits) for name in names)
-    return CqlSink(table, found, reach, mode, delete, lifetime, timestamp, limits)
+    targets = tuple(_table(reach, name, limits) for name in names)
+    return CqlSink(table, targets, reach, mode, delete, lifetime, timestamp, limits)
 
 
 def _check_arguments(mode: str, table: str | Column, tables: Sequence[str]) -> None:
@@ -210,14 +210,14 @@ def _micros(frame: DataFrame, timestamp: str | Column) -> Column:
     return require_kind(frame, column, st.IntegralType, "timestamp", WHERE).cast("bigint")
 
 
-def _named(frame: DataFrame, given: str | Column, argument: str) -> Column:
-    if isinstance(given, str) and given not in frame.columns:
+def _named(frame: DataFrame, column: str | Column, argument: str) -> Column:
+    if isinstance(column, str) and column not in frame.columns:
         raise PenstockError(
-            f"{argument} is not a column of the frame: {given!r}",
+            f"{argument} is not a column of the frame: {column!r}",
             where=f"columns {', '.join(frame.columns)}",
             next="use one of these names, or pass a column",
         )
-    return F.col(given) if isinstance(given, str) else given
+    return F.col(column) if isinstance(column, str) else column
 
 
 def batch_micros(spark: SparkSession, batch: Batch) -> int:

@@ -53,10 +53,10 @@ class CqlWriter:
         for batch in batches:
             batch, events = delays.split(batch)
             for table, rows, times in self._by_table(batch, self._times(batch, written.rows)):
-                made = _Rows(table, rows, times, self.mode)
-                requests = together(self.access, table.keyspace, made.statements(), self.limits)
+                writes = _Rows(table, rows, times, self.mode)
+                requests = together(self.access, table.keyspace, writes.statements(), self.limits)
                 self._send(table, requests, repeated.append)
-                size += made.size
+                size += writes.size
             written.acknowledged(batch.num_rows, events)
         yield written.counts(bytes=size, retries=sum(repeated)).batch()
 
@@ -103,13 +103,13 @@ class _Rows:
 
     def _cells(self, name: str, kind: CqlType, absent: object) -> list[bytes | None]:
         try:
-            found = encode(kind, self.batch.column(name))
-            if name in self.key and (longest := int(found.lengths.max(initial=0))) > LONGEST_KEY:
+            encoded = encode(kind, self.batch.column(name))
+            if name in self.key and (longest := int(encoded.lengths.max(initial=0))) > LONGEST_KEY:
                 raise too_long(longest)
         except PenstockError as error:
             raise PenstockError(error.what, where=f"{self.table.full_name}.{name}", next=error.next) from None
-        self.size += int(found.lengths.clip(min=0).sum(dtype="int64"))
-        cells = as_bytes(found)
+        self.size += int(encoded.lengths.clip(min=0).sum(dtype="int64"))
+        cells = as_bytes(encoded)
         return [absent if cell is None else cell for cell in cells] if absent else cells  # type: ignore[misc]
 
     def statements(self) -> Iterator[tuple[bytes, list[Statement]]]:
@@ -225,20 +225,20 @@ def _unknown(name: str, known: dict[str, CqlType], tables: tuple[CqlTable, ...])
 def require_kind(frame: DataFrame, column: str | Column, kind: type[st.DataType], argument: str, where: str) -> Column:
     """The column, which may be SQL; raises if it does not fit the frame or has another type than `kind`."""
     try:
-        made = F.expr(column) if isinstance(column, str) else column
-        given = frame.select(made).schema[0].dataType
+        resolved = F.expr(column) if isinstance(column, str) else column
+        actual = frame.select(resolved).schema[0].dataType
     except PySparkException as error:
-        told = refusal(error, frame.columns)
+        refused = refusal(error, frame.columns)
         raise PenstockError(
-            f"{argument} does not fit the frame: {told.what}",
+            f"{argument} does not fit the frame: {refused.what}",
             where=f"{where}, columns {', '.join(frame.columns)}",
-            next=f"{told.hint}fix {argument}=",
+            next=f"{refused.hint}fix {argument}=",
         ) from error
-    if not isinstance(given, kind):
+    if not isinstance(actual, kind):
         raise PenstockError(
-            f"{argument} is {given.simpleString()}", where=where, next=f"use a column of {kind.__name__[:-4].lower()}s"
+            f"{argument} is {actual.simpleString()}", where=where, next=f"use a column of {kind.__name__[:-4].lower()}s"
         )
-    return made
+    return resolved
 
 
 def used_by(frame: DataFrame, columns: list[Column]) -> set[str]:

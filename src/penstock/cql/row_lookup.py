@@ -63,35 +63,35 @@ def lookup(
     """
     reach = Access.of(hosts, access, where=WHERE, function=lookup)
     limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
-    found = described(reach, table, limits.patience)
-    key = _key(frame, found, on)
-    added = _added(frame, found, columns)
-    rows = RowFetch(reach, found, tuple(added), limits)
-    kept = duration(ttl, name="ttl").total_seconds()
-    made = RowLookup(rows, tuple(added.values()), cache, kept)
-    return measured(_joined(frame, found, key, added, made), name, MEASURES)
+    cql_table = described(reach, table, limits.patience)
+    key = _key(frame, cql_table, on)
+    added = _added(frame, cql_table, columns)
+    rows = RowFetch(reach, cql_table, tuple(added), limits)
+    lifetime = duration(ttl, name="ttl").total_seconds()
+    row_lookup = RowLookup(rows, tuple(added.values()), cache, lifetime)
+    return measured(_joined(frame, cql_table, key, added, row_lookup), name, MEASURES)
 
 
 def _key(frame: DataFrame, table: CqlTable, on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """The frame's column for each column of the table's primary key, in the key's order."""
     names = [on] if isinstance(on, str) else on
-    given = dict(names) if isinstance(names, Mapping) else {each: each for each in names}
+    key_columns = dict(names) if isinstance(names, Mapping) else {each: each for each in names}
     key = [column.name for column in (*table.partition_key, *table.clustering_key)]
-    if sorted(given) != sorted(key):
+    if sorted(key_columns) != sorted(key):
         raise PenstockError(
-            f"{', '.join(given)} is not the primary key",
+            f"{', '.join(key_columns)} is not the primary key",
             where=table.full_name,
             next=f"set on= to its key {', '.join(key)}: names, or {{table's: frame's}}",
         )
     for column in (*table.partition_key, *table.clustering_key):
-        if given[column.name] not in frame.columns:
+        if key_columns[column.name] not in frame.columns:
             raise PenstockError(
-                f"the frame has no column {given[column.name]}",
+                f"the frame has no column {key_columns[column.name]}",
                 where=f"{WHERE} of {table.full_name}, columns {', '.join(frame.columns)}",
                 next=f"set on={{{column.name!r}: ...}} to the name of one of these",
             )
-        require_fit(frame, given[column.name], column.type, table.full_name)
-    return {name: given[name] for name in key}
+        require_fit(frame, key_columns[column.name], column.type, table.full_name)
+    return {name: key_columns[name] for name in key}
 
 
 def _added(frame: DataFrame, table: CqlTable, columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -112,12 +112,14 @@ def _added(frame: DataFrame, table: CqlTable, columns: Sequence[str] | Mapping[s
 
 
 def _joined(
-    frame: DataFrame, table: CqlTable, key: dict[str, str], added: dict[str, str], made: RowLookup
+    frame: DataFrame, table: CqlTable, key: dict[str, str], added: dict[str, str], row_lookup: RowLookup
 ) -> DataFrame:
     kinds = {column.name: column.type for column in table.columns}
     keys = F.struct(*(canonical(frame, column, kinds[name]).alias(name) for name, column in key.items()))
     fields = [st.StructField(name, spark_type(kinds[column])) for column, name in added.items()]
-    return frame.withColumn(KEY, keys).mapInArrow(made, st.StructType([*frame.schema.fields, *fields, MEASURES.field]))
+    return frame.withColumn(KEY, keys).mapInArrow(
+        row_lookup, st.StructType([*frame.schema.fields, *fields, MEASURES.field])
+    )
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,8 @@ class RowLookup:
 
     def _fetched(self, keys: pa.Array) -> tuple[pa.Table, int]:
         """The row of each key, and the number of requests."""
-        rows, found, requests = self.rows.fetch(keys.to_pylist())
-        return rows.append_column(FOUND, pa.array(found)), requests
+        rows, is_found, requests = self.rows.fetch(keys.to_pylist())
+        return rows.append_column(FOUND, pa.array(is_found)), requests
 
 
 FOUND = pa.field("penstock$found", pa.bool_())

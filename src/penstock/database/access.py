@@ -72,18 +72,18 @@ class Access:
         if not (self.tls or self.ca or self.certificate):
             return None
         try:
-            made = ssl.create_default_context(cafile=self.ca or None)
-            made.check_hostname = self.verify_hostname
+            context = ssl.create_default_context(cafile=self.ca or None)
+            context.check_hostname = self.verify_hostname
             if self.certificate:
                 # A function even without a password: otherwise OpenSSL asks for the password at the terminal.
-                made.load_cert_chain(self.certificate, self.key or None, lambda: "")
+                context.load_cert_chain(self.certificate, self.key or None, lambda: "")
         except OSError as error:
             raise NoTls(
                 f"the files for TLS cannot be read: {error}",
                 where=", ".join(filter(None, (self.ca, self.certificate, self.key))),
                 next="give PEM files that exist on every machine that reads, with a key that has no password",
             ) from error
-        return made
+        return context
 
     @classmethod
     def of(
@@ -96,10 +96,10 @@ class Access:
         if unknown := options.keys() - AccessOptions.__annotations__:
             own = keywords(function) if function else ["hosts"]
             require_known(sorted(unknown), [*own, *AccessOptions.__annotations__], where=where)
-        made = cls(hosts, **options)
-        if not made.endpoints():
+        access = cls(hosts, **options)
+        if not access.endpoints():
             raise PenstockError("hosts has no address", where=where, next='write it as "10.0.0.1:9042,10.0.0.2:9042"')
-        return made
+        return access
 
 
 def _endpoint(text: str) -> tuple[str, int]:

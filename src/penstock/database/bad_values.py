@@ -51,10 +51,10 @@ def decoded(
     try:
         return read(cells)
     except BadValue:
-        found = next(bad_rows(read, cells), None)
-        if found is None:
+        first_bad = next(bad_rows(read, cells), None)
+        if first_bad is None:
             raise
-    row, reason = found
+    row, reason = first_bad
     raise BadValue(
         f"column {column} of {table.full_name} has a value that cannot be read: {reason}",
         where=f"key {key_text(kinds, key, row)}, cell {excerpt(cells.text(row))}",

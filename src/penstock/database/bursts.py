@@ -122,9 +122,9 @@ class Bursts:
             pool.return_connection(connection)
         finally:  # whatever becomes of the pool
             with self._changed:
-                found = self._pending.pop((connection, stream), None)
-                if found is not None:  # it was not given up
-                    self._completed(found.number, _outcome(response))
+                pending = self._pending.pop((connection, stream), None)
+                if pending is not None:  # it was not given up
+                    self._completed(pending.number, _outcome(response))
                     if len(self._pending) <= self._enough:
                         self._changed.notify_all()
 
@@ -164,8 +164,8 @@ def _borrow(pool: Any, batch: PreparedBatch) -> tuple[Any, int]:
 def _envelope(connection: Any, stream: int, message: _Batch) -> bytes:
     version, beta = connection.protocol_version, connection.allow_beta_protocol_version
     features = {"protocol_features": connection.features} if hasattr(connection, "features") else {}
-    made = _ProtocolHandler.encode_message(message, stream, version, connection.compressor, beta, **features)
-    return bytes(made)
+    encoded = _ProtocolHandler.encode_message(message, stream, version, connection.compressor, beta, **features)
+    return bytes(encoded)
 
 
 def _body(link: CqlConnection, batch: PreparedBatch) -> bytes:
@@ -191,15 +191,15 @@ def _segments(connection: Any, envelopes: Sequence[bytes]) -> bytes:
     """The envelopes as they are sent: from version 5 on, together in segments with checksums."""
     if not connection._is_checksumming_enabled:
         return b"".join(envelopes)
-    made, some, size = io.BytesIO(), list[bytes](), 0
+    segments, some, size = io.BytesIO(), list[bytes](), 0
     for envelope in envelopes:
         if some and size + len(envelope) > Segment.MAX_PAYLOAD_LENGTH:
-            connection._segment_codec.encode(made, b"".join(some))
+            connection._segment_codec.encode(segments, b"".join(some))
             some, size = [], 0
         some.append(envelope)
         size += len(envelope)
-    connection._segment_codec.encode(made, b"".join(some))
-    return made.getvalue()
+    connection._segment_codec.encode(segments, b"".join(some))
+    return segments.getvalue()
 
 
 def _decoded(*arguments: Any) -> Any:

@@ -85,8 +85,8 @@ class WriteTimes(MonotonicTimestampGenerator):  # type: ignore[misc]
     """The time that a connection gives to the writes that have none: now, or what `written_at` says."""
 
     def __call__(self) -> int:
-        given = _written_at.get()
-        return super().__call__() if given is None else given
+        micros = _written_at.get()
+        return super().__call__() if micros is None else micros
 
 
 _written_at: ContextVar[int | None] = ContextVar("_written_at", default=None)
@@ -136,9 +136,9 @@ def connection(access: Access) -> CqlConnection:
     with _changing:
         if access not in _connections:
             _connections[access] = _connect(access)
-        found = _connections[access]
-        found.renew()
-        return found
+        link = _connections[access]
+        link.renew()
+        return link
 
 
 def close(access: Access) -> None:

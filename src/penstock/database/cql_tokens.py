@@ -34,4 +34,4 @@ def part_problem(text: str) -> str | None:
 
 def without_quoted(text: str) -> str:
     """The text with a space for each constant, name in quotes and comment."""
-    return "".join(" " if one.lastgroup in ("quoted", "comment") else one[0] for one in TOKEN.finditer(text))
+    return "".join(" " if token.lastgroup in ("quoted", "comment") else token[0] for token in TOKEN.finditer(text))

@@ -148,10 +148,10 @@ class CqlTable:
     @cached_property
     def udts(self) -> dict[str, CqlType]:
         """All user types that a column uses, by name."""
-        found: dict[str, CqlType] = {}
+        types_by_name: dict[str, CqlType] = {}
         for column in self.columns:
-            _collect_udts(column.type, found)
-        return found
+            _collect_udts(column.type, types_by_name)
+        return types_by_name
 
     @cached_property
     def descending(self) -> tuple[str, ...]:
@@ -169,11 +169,11 @@ class CqlTable:
         return tuple(sorted((c for c in self.columns if c.kind == kind), key=lambda c: c.position))
 
 
-def _collect_udts(kind: CqlType, found: dict[str, CqlType]) -> None:
+def _collect_udts(kind: CqlType, types_by_name: dict[str, CqlType]) -> None:
     if kind.name == "udt":
-        found[kind.udt] = kind
+        types_by_name[kind.udt] = kind
     for arg in kind.args:
-        _collect_udts(arg, found)
+        _collect_udts(arg, types_by_name)
 
 
 def clustering_order(key: Iterable[str], descending: Collection[str]) -> list[str]:

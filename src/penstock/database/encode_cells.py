@@ -76,8 +76,8 @@ def _whole(bad_row: int) -> None:
 
 
 def _valid(values: pa.Array) -> Array:
-    found: Array = values.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    valid: Array = values.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def _flat(numbers: Array, valid: Array) -> Cells:
@@ -248,8 +248,8 @@ def _duration_parts(text: str) -> list[tuple[int, str]]:
         return [(int(n), unit.lower()) for n, unit in _PARTS.findall(text)]
     if weeks := _WEEKS.fullmatch(text):
         return [(int(weeks[1]), "w")]
-    if found := _ISO.fullmatch(text) or _ALTERNATIVE.fullmatch(text):
-        return [(int(n), unit) for n, unit in zip(found.groups("0"), _ISO_UNITS, strict=True)]
+    if match := _ISO.fullmatch(text) or _ALTERNATIVE.fullmatch(text):
+        return [(int(n), unit) for n, unit in zip(match.groups("0"), _ISO_UNITS, strict=True)]
     raise ValueError(text)
 
 

@@ -353,21 +353,21 @@ def together(
 
     A write is its partition and statements that stay together, so that the database applies them at once.
     """
-    found: list[CqlRequest] = []
+    requests: list[CqlRequest] = []
     for part in by_owner(access, keyspace, list(writes), itemgetter(0), patience=limits.patience):
         some: list[Statement] = []
         size, first = 0, b""
         for partition, statements in part:
             bytes_more = size_of(statements)
             if some and (len(some) + len(statements) > WRITES_TOGETHER or size + bytes_more > BYTES_TOGETHER):
-                found.append(CqlRequest(tuple(some), first))
+                requests.append(CqlRequest(tuple(some), first))
                 some, size = [], 0
             if not some:
                 first = partition
             some += statements
             size += bytes_more
-        found.append(CqlRequest(tuple(some), first))
-    return found
+        requests.append(CqlRequest(tuple(some), first))
+    return requests
 
 
 # Why a database refused a request: its table has changed, or a value is not valid.

@@ -66,9 +66,9 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
     wait = Wait(f"the database ({what}, {where})", most)
     while True:
         try:
-            found = call()
+            answer = call()
             wait.over()
-            return found
+            return answer
         except Unauthorized as error:
             raise _forbidden(error, where) from error
         except TRANSIENT as error:
@@ -102,8 +102,8 @@ def telling(*, where: str, next: str) -> Iterator[None]:
 
 def _message(error: Exception) -> str:
     """The node's message, without what the driver adds."""
-    found = re.search(r'message="(.*)"', str(error), re.DOTALL)
-    return found[1] if found else str(error)
+    match = re.search(r'message="(.*)"', str(error), re.DOTALL)
+    return match[1] if match else str(error)
 
 
 def _reason(error: Any) -> str:

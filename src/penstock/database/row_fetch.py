@@ -77,8 +77,8 @@ class RowFetch:
         data = b"".join(page.data for page in pages)
         buffer, starts, lengths = indexed(data, count, len(names), where=self.table.full_name)
         cells = [Cells(buffer, starts[:, i], lengths[:, i]) for i in range(len(names))]
-        found = _as_binary(laid_out(cells[: len(self.key)])).to_pylist() if count else []
-        places = dict(zip(found, range(count), strict=True))
+        keys_read = _as_binary(laid_out(cells[: len(self.key)])).to_pylist() if count else []
+        places = dict(zip(keys_read, range(count), strict=True))
         rows = np.array([places.get(key, -1) for key in keys], np.int64)
         return self._decoded(cells).take(pa.array(rows, mask=rows < 0)), rows >= 0, len(pages)
 
@@ -144,10 +144,10 @@ def _column_to_list(keys: Sequence[Key], listable: int) -> int:
 
 def _alike(keys: Sequence[Key], at: int) -> Iterable[list[Key]]:
     """Group the keys that differ only in this column."""
-    found: dict[Key, list[Key]] = {}
+    groups: dict[Key, list[Key]] = {}
     for key in keys:
-        found.setdefault(_others(key, at), []).append(key)
-    return found.values()
+        groups.setdefault(_others(key, at), []).append(key)
+    return groups.values()
 
 
 def _others(key: Key, at: int) -> Key:
@@ -167,9 +167,9 @@ def _as_binary(cells: Cells) -> pa.Array:
 
 def _parts(key: bytes) -> Key:
     """The cells of a key, the inverse of `laid_out`."""
-    found, at = [], 0
+    cells, at = [], 0
     while at < len(key):
         (length,) = struct.unpack_from(">i", key, at)
-        found.append(key[at + 4 : at + 4 + length])
+        cells.append(key[at + 4 : at + 4 + length])
         at += 4 + length
-    return tuple(found)
+    return tuple(cells)

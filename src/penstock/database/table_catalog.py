@@ -132,30 +132,30 @@ _ALSO: dict[str, tuple[type[st.DataType], ...]] = {
 
 def require_fit(frame: DataFrame, name: str, kind: CqlType, where: str) -> None:
     """Raise PenstockError if the type of the frame's column does not fit."""
-    given, wanted = frame.schema[name].dataType, spark_type(kind)
-    if not fits(given, kind):
+    source, wanted = frame.schema[name].dataType, spark_type(kind)
+    if not fits(source, kind):
         raise PenstockError(
-            f"column {name} is {given.simpleString()}, but in the table it is {kind}",
+            f"column {name} is {source.simpleString()}, but in the table it is {kind}",
             where=where,
-            next=casts.advice(name, given, wanted),
+            next=casts.advice(name, source, wanted),
         )
 
 
-def fits(given: st.DataType, kind: CqlType) -> bool:
+def fits(source: st.DataType, kind: CqlType) -> bool:
     """Whether every value of a Spark type fits the CQL type; strings for uuid, inet and so on are checked later."""
     wanted = spark_type(kind)
-    if isinstance(given, _ALSO.get(kind.name, ())):
-        return not (kind.name == "varint" and isinstance(given, st.DecimalType) and given.scale)
-    if isinstance(given, st.ArrayType) and isinstance(wanted, st.ArrayType):
-        return fits(given.elementType, kind.args[0])
-    if isinstance(given, st.MapType) and isinstance(wanted, st.MapType):
-        return fits(given.keyType, kind.args[0]) and fits(given.valueType, kind.args[1])
-    if isinstance(given, st.StructType) and isinstance(wanted, st.StructType):
+    if isinstance(source, _ALSO.get(kind.name, ())):
+        return not (kind.name == "varint" and isinstance(source, st.DecimalType) and source.scale)
+    if isinstance(source, st.ArrayType) and isinstance(wanted, st.ArrayType):
+        return fits(source.elementType, kind.args[0])
+    if isinstance(source, st.MapType) and isinstance(wanted, st.MapType):
+        return fits(source.keyType, kind.args[0]) and fits(source.valueType, kind.args[1])
+    if isinstance(source, st.StructType) and isinstance(wanted, st.StructType):
         pairs = zip(wanted.names, kind.args, strict=False)
-        return sorted(given.names) == sorted(wanted.names) and all(
-            fits(given[name].dataType, arg) for name, arg in pairs
+        return sorted(source.names) == sorted(wanted.names) and all(
+            fits(source[name].dataType, arg) for name, arg in pairs
         )
-    return given == wanted
+    return source == wanted
 
 
 def canonical(frame: DataFrame, name: str, kind: CqlType) -> SparkColumn:
@@ -164,22 +164,23 @@ def canonical(frame: DataFrame, name: str, kind: CqlType) -> SparkColumn:
     return _as(F.col("`" + name.replace("`", "``") + "`"), frame.schema[name].dataType, wanted)
 
 
-def _as(column: SparkColumn, given: st.DataType, wanted: st.DataType) -> SparkColumn:
+def _as(column: SparkColumn, source: st.DataType, wanted: st.DataType) -> SparkColumn:
     """The column cast, but structs by the names of their fields: a cast goes by position."""
-    if given == wanted:
+    if source == wanted:
         return column
-    if given.simpleString() == wanted.simpleString():
+    if source.simpleString() == wanted.simpleString():
         return column.cast(wanted)
-    if isinstance(given, st.StructType) and isinstance(wanted, st.StructType):
+    if isinstance(source, st.StructType) and isinstance(wanted, st.StructType):
         fields = [
-            _as(column.getField(one.name), given[one.name].dataType, one.dataType).alias(one.name) for one in wanted
+            _as(column.getField(field.name), source[field.name].dataType, field.dataType).alias(field.name)
+            for field in wanted
         ]
         return F.when(column.isNotNull(), F.struct(*fields))
-    if isinstance(given, st.ArrayType) and isinstance(wanted, st.ArrayType):
-        few, many = given.elementType, wanted.elementType
-        return F.transform(column, lambda one: _as(one, few, many))
-    if isinstance(given, st.MapType) and isinstance(wanted, st.MapType):
-        (key, to_key), (value, to_value) = (given.keyType, wanted.keyType), (given.valueType, wanted.valueType)
-        keys = F.transform_keys(column, lambda one, _: _as(one, key, to_key))
-        return F.transform_values(keys, lambda _, one: _as(one, value, to_value))
+    if isinstance(source, st.ArrayType) and isinstance(wanted, st.ArrayType):
+        few, many = source.elementType, wanted.elementType
+        return F.transform(column, lambda element: _as(element, few, many))
+    if isinstance(source, st.MapType) and isinstance(wanted, st.MapType):
+        (key, to_key), (value, to_value) = (source.keyType, wanted.keyType), (source.valueType, wanted.valueType)
+        keys = F.transform_keys(column, lambda map_key, _: _as(map_key, key, to_key))
+        return F.transform_values(keys, lambda _, map_value: _as(map_value, value, to_value))
     return column.cast(wanted)

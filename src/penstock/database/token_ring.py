@@ -55,21 +55,21 @@ class Ring:
 
     def parted(self, items: Sequence[T], partitions: Iterable[bytes], token: Token | None = None) -> list[list[T]]:
         """Group the items by owner, each group in the order of the items."""
-        made: list[list[T]] = [[] for _ in self.hosts]
+        groups: list[list[T]] = [[] for _ in self.hosts]
         for item, number in zip(items, self.owners(partitions, token).tolist(), strict=True):
-            made[number].append(item)
-        return [each for each in made if each]
+            groups[number].append(item)
+        return [each for each in groups if each]
 
 
 def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes], token: Token | None = None) -> list[Any]:
     """The owner of each partition; None if any node can answer, or the owner is not known to be up and connected."""
-    found = ring(link, keyspace)
-    if not found.hosts:
+    token_ring = ring(link, keyspace)
+    if not token_ring.hosts:
         return [None] * len(partitions)
     # A process that has just connected has a connection to one node only.
     reached = {pool.host for pool in tuple(link.pages.get_pools())}
-    named = [host if host.is_up and host in reached else None for host in found.hosts]
-    return [named[number] for number in found.owners(partitions, token).tolist()]
+    named = [host if host.is_up and host in reached else None for host in token_ring.hosts]
+    return [named[number] for number in token_ring.owners(partitions, token).tolist()]
 
 
 def by_owner(
@@ -79,12 +79,12 @@ def by_owner(
 
     With scylla-driver, the groups are those of the owner's shards.
     """
-    found = known_ring(access, keyspace, patience)
+    token_ring = known_ring(access, keyspace, patience)
     parts: list[Sequence[T]] = [items] if items else []
-    if found.hosts:
-        parts = list(found.parted(items, map(partition, items)))
-    if sharding := found.sharding:
-        return [piece for part in parts for piece in _by_shard(sharding, found.token_map, part, partition)]
+    if token_ring.hosts:
+        parts = list(token_ring.parted(items, map(partition, items)))
+    if sharding := token_ring.sharding:
+        return [piece for part in parts for piece in _by_shard(sharding, token_ring.token_map, part, partition)]
     return parts
 
 
@@ -108,11 +108,11 @@ def known_ring(access: Access, keyspace: str, patience: timedelta) -> Ring:
 def ring(link: CqlConnection, keyspace: str) -> Ring:
     """The ring of a keyspace; the same object until the cluster changes."""
     token_map = link.cluster.metadata.token_map
-    kept = link.rings.get(keyspace)
+    cached = link.rings.get(keyspace)
     # The driver builds a new map when a node joins, leaves or moves.
-    if kept is None or kept.token_map is not token_map:
-        kept = link.rings[keyspace] = _ring(link, keyspace, token_map)
-    return kept
+    if cached is None or cached.token_map is not token_map:
+        cached = link.rings[keyspace] = _ring(link, keyspace, token_map)
+    return cached
 
 
 def _ring(link: CqlConnection, keyspace: str, token_map: Any) -> Ring:

@@ -1,4 +1,4 @@
-"""Which write times and times to live a database tells.
+"""Which write times and times to live a database reports.
 
 Of values in one cell, all databases tell them, but not of counters; of the elements of collections and the fields of
 user types, Cassandra since 5.0, and ScyllaDB since 2026, but not of lists.

@@ -64,33 +64,33 @@ def of_table(
 ) -> TableLayout:
     """The layout of an existing table with this schema (Delta's JSON); raises PenstockError for an unknown type."""
     fields = st.StructType.fromJson(json.loads(schema)).fields
-    for one in fields:
-        _require_known(one.dataType, one.name, where)
-    columns = {one.name: one.dataType for one in fields}
-    required = tuple(one.name for one in fields if not one.nullable)
-    computed = tuple(one.name for one in fields if any(name in one.metadata for name in COMPUTED))
+    for column in fields:
+        _require_known(column.dataType, column.name, where)
+    columns = {column.name: column.dataType for column in fields}
+    required = tuple(column.name for column in fields if not column.nullable)
+    computed = tuple(column.name for column in fields if any(name in column.metadata for name in COMPUTED))
     return TableLayout(columns, required, tuple(partition_by), properties, frozenset(features), computed)
 
 
 def of_frame(frame: DataFrame, partition_by: Sequence[str], keys: Keys, where: str) -> TableLayout:
     """The layout of a new table for the frame's rows; raises PenstockError if Delta has no such table."""
-    fields = [one for one in frame.schema.fields if one.name not in (keys.deleted, delays.TIME)]
-    if wrong := [one.name for one in fields if FORBIDDEN.search(one.name)]:
+    fields = [column for column in frame.schema.fields if column.name not in (keys.deleted, delays.TIME)]
+    if wrong := [column.name for column in fields if FORBIDDEN.search(column.name)]:
         raise PenstockError(
             f"the names {', '.join(map(repr, wrong))} have characters that a Delta table's columns must not have",
             where=where,
             next="rename the columns to names without spaces and , ; { } ( ) =",
         )
-    names = [one.name.lower() for one in fields]
+    names = [column.name.lower() for column in fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PenstockError(
             f"the frame has several columns {', '.join(twice)}, and Delta does not tell upper and lower case apart",
             where=where,
             next="rename or drop all but one",
         )
-    for one in fields:
-        _require_known(one.dataType, one.name, where)
-    return TableLayout({one.name: _nullable(one.dataType) for one in fields}, (), tuple(partition_by))
+    for column in fields:
+        _require_known(column.dataType, column.name, where)
+    return TableLayout({column.name: _nullable(column.dataType) for column in fields}, (), tuple(partition_by))
 
 
 def require_fit(frame: DataFrame, table: TableLayout, partition_by: Sequence[str], keys: Keys, where: str) -> None:
@@ -112,12 +112,12 @@ def require_fit(frame: DataFrame, table: TableLayout, partition_by: Sequence[str
             next=f'select it, or write nulls: frame.withColumn("{missing[0]}", F.lit(None).cast("{kind}"))',
         )
     for name in names:
-        given, wanted = frame.schema[name].dataType, table.columns[name]
-        if not fits(given, wanted):
+        source, wanted = frame.schema[name].dataType, table.columns[name]
+        if not fits(source, wanted):
             raise PenstockError(
-                f"the column {name} is {given.simpleString()} and does not fit into {wanted.simpleString()}",
+                f"the column {name} is {source.simpleString()} and does not fit into {wanted.simpleString()}",
                 where=where,
-                next=f"{casts.advice(name, given, wanted)}; or change the table's column",
+                next=f"{casts.advice(name, source, wanted)}; or change the table's column",
             )
     _require_writable(table, keys, where)
 
@@ -239,37 +239,37 @@ def _plain(name: str, kind: st.DataType, partition: bool) -> Column:
     return F.nullif(column, F.lit("")) if partition and isinstance(kind, st.StringType) else column
 
 
-def fits(given: st.DataType, wanted: st.DataType) -> bool:
+def fits(source: st.DataType, wanted: st.DataType) -> bool:
     """Whether all values of a type are values of another one, which Spark's cast keeps."""
-    if isinstance(given, st.StructType) and isinstance(wanted, st.StructType):
-        pairs = list(zip(given, wanted, strict=False))
+    if isinstance(source, st.StructType) and isinstance(wanted, st.StructType):
+        pairs = list(zip(source, wanted, strict=False))
         known = all(b.nullable or not a.nullable for a, b in pairs)
-        return known and given.names == wanted.names and all(fits(a.dataType, b.dataType) for a, b in pairs)
-    if isinstance(given, st.ArrayType) and isinstance(wanted, st.ArrayType):
-        return wanted.containsNull >= given.containsNull and fits(given.elementType, wanted.elementType)
-    if isinstance(given, st.MapType) and isinstance(wanted, st.MapType):
-        values = wanted.valueContainsNull >= given.valueContainsNull and fits(given.valueType, wanted.valueType)
-        return values and fits(given.keyType, wanted.keyType)
-    if isinstance(given, WIDTHS) and isinstance(wanted, WIDTHS):
-        return WIDTHS.index(type(given)) <= WIDTHS.index(type(wanted))
+        return known and source.names == wanted.names and all(fits(a.dataType, b.dataType) for a, b in pairs)
+    if isinstance(source, st.ArrayType) and isinstance(wanted, st.ArrayType):
+        return wanted.containsNull >= source.containsNull and fits(source.elementType, wanted.elementType)
+    if isinstance(source, st.MapType) and isinstance(wanted, st.MapType):
+        values = wanted.valueContainsNull >= source.valueContainsNull and fits(source.valueType, wanted.valueType)
+        return values and fits(source.keyType, wanted.keyType)
+    if isinstance(source, WIDTHS) and isinstance(wanted, WIDTHS):
+        return WIDTHS.index(type(source)) <= WIDTHS.index(type(wanted))
     if isinstance(wanted, st.DecimalType):
-        return _fits_decimal(given, wanted)
-    if isinstance(given, st.FloatType) and isinstance(wanted, st.DoubleType):
+        return _fits_decimal(source, wanted)
+    if isinstance(source, st.FloatType) and isinstance(wanted, st.DoubleType):
         return True
-    return isinstance(given, type(wanted))
+    return isinstance(source, type(wanted))
 
 
-def _fits_decimal(given: st.DataType, wanted: st.DecimalType) -> bool:
+def _fits_decimal(source: st.DataType, wanted: st.DecimalType) -> bool:
     whole = wanted.precision - wanted.scale
-    if isinstance(given, st.DecimalType):
-        return given.scale <= wanted.scale and given.precision - given.scale <= whole
-    return type(given) in DIGITS and DIGITS[type(given)] <= whole
+    if isinstance(source, st.DecimalType):
+        return source.scale <= wanted.scale and source.precision - source.scale <= whole
+    return type(source) in DIGITS and DIGITS[type(source)] <= whole
 
 
 def _require_known(kind: st.DataType, name: str, where: str) -> None:
     """Raise PenstockError for a type that Delta has not."""
     if isinstance(kind, st.StructType):
-        below = [one.dataType for one in kind]
+        below = [field.dataType for field in kind]
     elif isinstance(kind, st.ArrayType):
         below = [kind.elementType]
     elif isinstance(kind, st.MapType):
@@ -282,14 +282,14 @@ def _require_known(kind: st.DataType, name: str, where: str) -> None:
             where=where,
             next=f'make it a string: frame.withColumn("{name}", F.col("{name}").cast("string")), or drop it',
         )
-    for one in below:
-        _require_known(one, name, where)
+    for part in below:
+        _require_known(part, name, where)
 
 
 def _nullable(kind: st.DataType) -> st.DataType:
     """The type with nullable parts, and strings without a collation: files have only their characters."""
     if isinstance(kind, st.StructType):
-        return st.StructType([st.StructField(one.name, _nullable(one.dataType)) for one in kind])
+        return st.StructType([st.StructField(field.name, _nullable(field.dataType)) for field in kind])
     if isinstance(kind, st.ArrayType):
         return st.ArrayType(_nullable(kind.elementType))
     if isinstance(kind, st.MapType):

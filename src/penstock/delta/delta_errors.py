@@ -33,7 +33,7 @@ LONGEST = 600
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
+def penstock_errors(where: str) -> Iterator[None]:
     """Raise errors of delta-rs and of the storage as PenstockError, those that may pass as Unavailable."""
     try:
         yield
@@ -56,9 +56,9 @@ def failure(error: Exception, where: str) -> PenstockError:
             where=where,
             next="check that the storage runs at its address, and storage_options=; the batch is repeated",
         )
-    if found := UNSUPPORTED.search(said):
+    if match := UNSUPPORTED.search(said):
         return PenstockError(
-            f"the Delta table has features that the library deltalake cannot write: {found[1] or found[2]}",
+            f"the Delta table has features that the library deltalake cannot write: {match[1] or match[2]}",
             where=where,
             next="switch them off with ALTER TABLE ... DROP FEATURE in Spark, or write to another table",
         )

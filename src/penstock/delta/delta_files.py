@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, PyFileSystem
 
-from penstock.delta.delta_errors import told
+from penstock.delta.delta_errors import penstock_errors
 from penstock.delta.delta_values import FileStatistics, folder_name, partition_text
 from penstock.errors import PenstockError
 from penstock.metrics import delays
@@ -70,7 +70,7 @@ class FilesPlan:
     @property
     def stored(self) -> pa.Schema:
         """The columns of the files."""
-        return pa.schema([one for one in self.schema if one.name not in self.partition_by])
+        return pa.schema([field for field in self.schema if field.name not in self.partition_by])
 
 
 def file_system(uri: str, options: Mapping[str, str]) -> FileSystem:
@@ -82,7 +82,7 @@ def writer(plan: FilesPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
     """The function that writes a Spark task's Arrow batches to files; its result has one row of FILES or none."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(plan.where):
+        with penstock_errors(plan.where):
             times = delays.EventTimes()
             files = _written(_counted(batches, times), plan)
         if files:
@@ -100,15 +100,15 @@ def _counted(batches: Iterator[pa.RecordBatch], times: delays.EventTimes) -> Ite
 
 
 def _result(files: Sequence[DataFile], times: delays.EventTimes) -> pa.RecordBatch:
-    numbers = {"rows": times.rows, "bytes": sum(one.size for one in files)}
+    numbers = {"rows": times.rows, "bytes": sum(file.size for file in files)}
     columns = {name: pa.array([number], pa.int64()) for name, number in numbers.items()}
-    listed = pa.array([json.dumps([asdict(one) for one in files])])
+    listed = pa.array([json.dumps([asdict(file) for file in files])])
     return pa.record_batch({"files": listed, **columns, "times": pa.array([times.packed()], pa.binary())})
 
 
 def read_files(text: str) -> list[DataFile]:
     """The files in a row of FILES."""
-    return [DataFile(**one) for one in json.loads(text)]
+    return [DataFile(**entry) for entry in json.loads(text)]
 
 
 def _written(batches: Iterator[pa.RecordBatch], plan: FilesPlan) -> list[DataFile]:
@@ -221,7 +221,7 @@ class DataFileWriter:
 
 def conformed(batch: pa.RecordBatch, plan: FilesPlan) -> pa.RecordBatch:
     """The rows under the table's names and types; raises PenstockError for a null in a column that must have none."""
-    columns = [column.cast(one.type) for column, one in zip(batch.columns, plan.schema, strict=True)]
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, plan.schema, strict=True)]
     for column, name in zip(columns, plan.schema.names, strict=True):
         if name in plan.required and column.null_count:
             raise PenstockError(

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.border.public import public
 from penstock.delta.delta_columns import DELETED, Keys, TableLayout, of_frame, require_fit, rows_of
-from penstock.delta.delta_errors import told
+from penstock.delta.delta_errors import penstock_errors
 from penstock.delta.delta_files import FILES, DataFile, FilesPlan, read_files, writer
 from penstock.delta.delta_table import DeltaLog, arrow_schema, created, opened, remove
 from penstock.errors import PenstockError
@@ -66,7 +66,7 @@ class DeltaSink:
         require_classic(frame, "delta.sink")
         if self.key:
             require_no_late_results(frame, self.key, self._where)
-        with told(self._where):
+        with penstock_errors(self._where):
             if self._is_local:
                 Path(self.path).mkdir(parents=True, exist_ok=True)
             layout = self._layout(frame, self._opened())
@@ -81,26 +81,26 @@ class DeltaSink:
         require_classic(frame, "delta.sink")
         where = f"batch {batch.number} for {self._where}"
         with delays.failures(batch.query):
-            with told(where):
+            with penstock_errors(where):
                 log = self._opened()
                 is_written = log is not None and log.has(batch)
             if is_written:
                 compute(frame)
                 return
-            with told(where):
+            with penstock_errors(where):
                 layout = self._layout(frame, log)
                 log = log or self._created(frame, layout)
             plan = self._plan(layout, where)
             written = rows_of(frame, layout, self._keys).mapInArrow(writer(plan), FILES).collect()
             if written:
-                with told(where):
-                    self._commit(log, [one for row in written for one in read_files(row.files)], plan, batch)
+                with penstock_errors(where):
+                    self._commit(log, [file for row in written for file in read_files(row.files)], plan, batch)
                 _count(written, batch)
 
     def keyed(self, table: KeyedFrame) -> DeltaSink:
         """The sink for a table's rows; see `write`."""
-        given = ", ".join(f'"{name}"' for name in table.key)
-        require_key("delta.sink", self._where, self.key, table, f"set key=[{given}]")
+        key_names = ", ".join(f'"{name}"' for name in table.key)
+        require_key("delta.sink", self._where, self.key, table, f"set key=[{key_names}]")
         require_same("delta.sink", self.version, self.deleted, table)
         return replace(self, version=table.version, deleted=table.deleted)
 
@@ -178,7 +178,7 @@ def sink(
 
     Raises PenstockError for invalid arguments here, and in `penstock.write` if the frame does not fit the table.
     """
-    keys, columns = ((one,) if isinstance(one, str) else tuple(one or ()) for one in (key, partition_by))
+    keys, columns = ((names,) if isinstance(names, str) else tuple(names or ()) for names in (key, partition_by))
     if not keys and (version or deleted):
         raise PenstockError("version and deleted need a key", where="delta.sink", next="set key=")
     if compression not in COMPRESSIONS:
@@ -191,10 +191,10 @@ def sink(
 
 def address(path: str) -> str:
     """The path as delta-rs takes it: an absolute one of this machine, or a URI; raises PenstockError for others."""
-    found = _URI.fullmatch(path)
-    if found is None:
+    match = _URI.fullmatch(path)
+    if match is None:
         return str(Path(path).absolute())
-    scheme, rest = found[1].lower(), found[2]
+    scheme, rest = match[1].lower(), match[2]
     if scheme == "file":
         return f"/{unquote(rest).strip('/')}"
     scheme = SAME_STORE.get(scheme, scheme)

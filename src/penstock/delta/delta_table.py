@@ -63,18 +63,19 @@ class DeltaLog:
         number = self.table.transaction_version(name)
         if number is None:
             return False
-        told = self._noted(name) if number == batch.number and batch.end else None
-        return is_written(Marker.read(number, told), batch, f"the {self.where}")
+        marker_text = self._noted(name) if number == batch.number and batch.end else None
+        return is_written(Marker.read(number, marker_text), batch, f"the {self.where}")
 
     def _noted(self, name: str) -> str | None:
         """The marker in the newest commit of the query; None if there were many others since, or they were removed."""
-        return next((str(one[name]) for one in self.table.history(HISTORY) if name in one), None)
+        return next((str(commit[name]) for commit in self.table.history(HISTORY) if name in commit), None)
 
     def append(self, files: Sequence[DataFile], batch: Batch) -> None:
         """Add the files in one commit."""
         now = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
-            AddAction(one.path, one.size, one.values, now, True, one.stats) for one in files
+            AddAction(data_file.path, data_file.size, data_file.values, now, True, data_file.stats)
+            for data_file in files
         ]
         about = self.table.metadata()
         self.table.create_write_transaction(
@@ -83,7 +84,7 @@ class DeltaLog:
 
     def merge(self, files: Sequence[DataFile], plan: FilesPlan, keys: Keys, batch: Batch) -> None:
         """Merge the rows of staged files by key in one commit."""
-        # What others committed while tasks wrote is no conflict then; it may be this batch.
+        # What others committed while tasks wrote does not conflict then; it may be this batch.
         self.table.update_incremental()
         if self.has(batch):
             return
@@ -152,9 +153,9 @@ def remove(files: Iterable[DataFile], plan: FilesPlan) -> None:
     """Delete staged files; those that cannot be deleted now are removed by VACUUM."""
     with suppress(Exception):
         system = file_system(plan.uri, plan.options)
-        for one in files:
+        for data_file in files:
             with suppress(Exception):
-                system.delete_file(one.path)
+                system.delete_file(data_file.path)
 
 
 def _properties(batch: Batch) -> CommitProperties:
@@ -198,8 +199,8 @@ def staged(files: Sequence[DataFile], plan: FilesPlan) -> Iterator[pa.RecordBatc
 
 def _rows(files: Sequence[DataFile], plan: FilesPlan) -> Iterator[pa.RecordBatch]:
     system = file_system(plan.uri, plan.options)
-    for one in files:
-        with system.open_input_file(one.path) as stream, pq.ParquetFile(stream) as file:
+    for data_file in files:
+        with system.open_input_file(data_file.path) as stream, pq.ParquetFile(stream) as file:
             for batch in file.iter_batches(READ_ROWS, use_threads=False):
                 columns = [column.cast(field.type) for column, field in zip(batch.columns, plan.stored, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, schema=plan.stored)
@@ -207,11 +208,11 @@ def _rows(files: Sequence[DataFile], plan: FilesPlan) -> Iterator[pa.RecordBatch
 
 def _ranges(files: Sequence[DataFile], plan: FilesPlan, keys: Keys) -> Iterator[str]:
     """Conditions between which values of the keys the rows are: files of the table with other keys are not read."""
-    statistics = [json.loads(one.stats) for one in files]
+    statistics = [json.loads(data_file.stats) for data_file in files]
     for name in keys.key:
         kind = plan.schema.field(name).type
         for bounds, chosen, sign in (("minValues", min, ">="), ("maxValues", max, "<=")):
-            values = [one[bounds].get(name) for one in statistics]
+            values = [stats[bounds].get(name) for stats in statistics]
             literals = [_literal(value, kind) for value in values]
             if None not in literals:
                 yield f"{_of(TABLE, name)} {sign} {_literal(chosen(values), kind)}"

@@ -82,7 +82,7 @@ class FileStatistics:
     """The statistics of a file: rows, nulls, and the least and greatest values of its first columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        kinds = [leaf for one in schema for leaf in _leaves((one.name,), one.type)]
+        kinds = [leaf for field in schema for leaf in _leaves((field.name,), field.type)]
         self._leaves = [(place, path, kind) for place, (path, kind) in enumerate(kinds) if path][:MOST_STATISTICS]
         self._floats = [path for _, path, kind in self._leaves if pa.types.is_floating(kind)]
         self._with_nan: set[Leaf] = set()
@@ -101,23 +101,23 @@ class FileStatistics:
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
         for place, path, kind in self._leaves:
             of_groups = [group.column(place).statistics for group in groups]
-            if not all(one is not None and one.has_null_count for one in of_groups):
+            if not all(stats is not None and stats.has_null_count for stats in of_groups):
                 continue
-            _put(nulls, path, str(sum(one.null_count for one in of_groups)))
+            _put(nulls, path, str(sum(stats.null_count for stats in of_groups)))
             low, high = _bounds(of_groups, kind)
             if low is not None:
                 _put(least, path, low)
             if high is not None and path not in self._with_nan:
                 _put(greatest, path, high)
-        found = {"numRecords": str(footer.num_rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
-        return _json(found)
+        statistics = {"numRecords": str(footer.num_rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
+        return _json(statistics)
 
 
 def _leaves(path: Leaf, kind: pa.DataType) -> Iterator[tuple[Leaf, pa.DataType]]:
     """The columns of a Parquet file that a column becomes, in their order; those in lists and maps have no path."""
     if pa.types.is_struct(kind):
-        for one in kind:
-            yield from _leaves((*path, one.name) if path else (), one.type)
+        for child in kind:
+            yield from _leaves((*path, child.name) if path else (), child.type)
     elif pa.types.is_map(kind):
         yield from _leaves((), kind.key_type)
         yield from _leaves((), kind.item_type)
@@ -134,12 +134,12 @@ def _column(rows: pa.RecordBatch, path: Leaf) -> pa.Array:
 
 def _bounds(groups: Sequence[Any], kind: pa.DataType) -> tuple[str | None, str | None]:
     """JSON of the least and the greatest value; None for those that are not known."""
-    known = [one for one in groups if one.num_values]
-    if not known or not all(one.has_min_max for one in known):
+    known = [stats for stats in groups if stats.num_values]
+    if not known or not all(stats.has_min_max for stats in known):
         return None, None
     with suppress(ValueError, OverflowError):  # of strings that are not UTF-8, and of years that Python has not
-        return _low(min(_value(one.min_raw, one.min, kind) for one in known), kind), _high(
-            max(_value(one.max_raw, one.max, kind) for one in known), kind
+        return _low(min(_value(stats.min_raw, stats.min, kind) for stats in known), kind), _high(
+            max(_value(stats.max_raw, stats.max, kind) for stats in known), kind
         )
     return None, None
 

@@ -72,7 +72,7 @@ class FilesSink:
         if len(self.partition_by) == len(set(frame.columns) - {delays.TIME}):
             raise _wrong("partition_by= leaves no column for the files", "name fewer columns", frame)
         require_classic(frame, "files.sink")
-        with _told(self.path):
+        with _penstock_errors(self.path):
             _Folder(frame.sparkSession, self.path).make(STAGING)
         return frame
 
@@ -84,10 +84,10 @@ class FilesSink:
         """Write one batch, unless it was written before."""
         require_classic(frame, "files.sink")
         query, _, place = batch.query.partition(".")
-        # The start of the id tells queries apart, and the batches of a new checkpoint, which counts from 0 again.
+        # The start of the id distinguishes queries, and the batches of a new checkpoint, which counts from 0 again.
         prefix = f"{COLUMN}={query[:8]}{place and '.'}{place}-"
         name = f"{prefix}{batch.number:08}"
-        with delays.failures(batch.query), _told(f"{self.path}/{name}"):
+        with delays.failures(batch.query), _penstock_errors(f"{self.path}/{name}"):
             folder = _Folder(frame.sparkSession, self.path)
             if is_written(_marker(folder, prefix, batch), batch, f"the folder {self.path}"):
                 compute(frame)
@@ -185,8 +185,8 @@ class _Folder(HadoopFiles):
 
     def last(self, prefix: str) -> int:
         """The highest number after this prefix in folder names; -1 if there is none."""
-        found = self.files.globStatus(self.path(f"{prefix}*")) or ()
-        numbers = [one.getPath().getName().removeprefix(prefix) for one in found]
+        folders = self.files.globStatus(self.path(f"{prefix}*")) or ()
+        numbers = [folder.getPath().getName().removeprefix(prefix) for folder in folders]
         return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
     def local(self, name: str) -> Path | None:
@@ -196,21 +196,21 @@ class _Folder(HadoopFiles):
 
     def remove_staged(self, name: str) -> None:
         """Delete what failed attempts at a batch left."""
-        for found in self.files.globStatus(self.path(f"{STAGING}/{name}.*")) or ():
-            self.files.delete(found.getPath(), True)
+        for staged in self.files.globStatus(self.path(f"{STAGING}/{name}.*")) or ():
+            self.files.delete(staged.getPath(), True)
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Any:
+def _penstock_errors(where: str) -> Any:
     """Raise errors of the file system as `PenstockError`."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
         origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
         said = [str(error), *(text for _, text in causes(origin))]
-        if found := next(filter(None, map(FULL.search, said)), None):
+        if match := next(filter(None, map(FULL.search, said)), None):
             raise Unavailable(
-                f"files cannot be written: {found[0]}", where=where, next="free disk space; the batch is repeated"
+                f"files cannot be written: {match[0]}", where=where, next="free disk space; the batch is repeated"
             ) from error
         if isinstance(error, Py4JJavaError):
             what = str(error.java_exception.getMessage() or error.java_exception)

@@ -60,13 +60,13 @@ class Origins:
     @staticmethod
     def union(parts: Iterable[Origins]) -> Origins:
         parts = list(parts)
-        return Origins(frozenset().union(*(one.listed for one in parts)), any(one.all for one in parts))
+        return Origins(frozenset().union(*(origins.listed for origins in parts)), any(origins.all for origins in parts))
 
     def __contains__(self, origin: bytes | None) -> bool:
         return self.all or origin in self.listed
 
     def __str__(self) -> str:
-        return "*" if self.all else ", ".join(sorted(one.decode() for one in self.listed))
+        return "*" if self.all else ", ".join(sorted(origin.decode() for origin in self.listed))
 
 
 NOWHERE = Origins()
@@ -177,8 +177,8 @@ class ApiKeys:
     """The configured keys; without any, everybody may write."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
-        self._by_digest = {one.digest: one for one in keys}
-        self._rates = {one.digest: Rate(one.rate) for one in self._by_digest.values() if one.rate}
+        self._by_digest = {key.digest: key for key in keys}
+        self._rates = {key.digest: Rate(key.rate) for key in self._by_digest.values() if key.rate}
 
     def require(
         self, topic: str, bearer: bytes | None, key: bytes | None, in_url: bytes | None = None

@@ -60,23 +60,25 @@ class Schema:
 
     def problems(self, events: Sequence[Numbered], most: int) -> list[EventProblem]:
         """At least one problem for each event that is not valid; about the first `most` say what is wrong."""
-        if self._many.is_valid([one.event for one in events]):
+        if self._many.is_valid([numbered.event for numbered in events]):
             return []
         problems: list[EventProblem] = []
-        for one in events:
-            if not self._one.is_valid(one.event):
-                problems += self._reasons(one) if len(problems) < most else [EventProblem(one.index, "", NOT_LISTED)]
+        for numbered in events:
+            if not self._one.is_valid(numbered.event):
+                problems += (
+                    self._reasons(numbered) if len(problems) < most else [EventProblem(numbered.index, "", NOT_LISTED)]
+                )
         return problems
 
-    def _reasons(self, one: Numbered) -> list[EventProblem]:
-        if one.size <= SMALL:
-            return [_problem(one.index, error) for error in self._one.iter_errors(one.event)]
-        if one.size > LARGE:
-            return [EventProblem(one.index, "", TOO_LARGE_TO_SAY)]
+    def _reasons(self, numbered: Numbered) -> list[EventProblem]:
+        if numbered.size <= SMALL:
+            return [_problem(numbered.index, error) for error in self._one.iter_errors(numbered.event)]
+        if numbered.size > LARGE:
+            return [EventProblem(numbered.index, "", TOO_LARGE_TO_SAY)]
         try:
-            self._one.validate(one.event)
+            self._one.validate(numbered.event)
         except jsonschema_rs.ValidationError as error:
-            return [_problem(one.index, error)]
+            return [_problem(numbered.index, error)]
         return []
 
 
@@ -193,10 +195,10 @@ class _Types:
             return _keywords(self._document, _AT_ROOT)
         if not place.startswith("#/"):
             raise _Unknown
-        found = self._document
+        subschema = self._document
         for step in place[2:].split("/"):
-            found = found[unquote(step).replace("~1", "/").replace("~0", "~")]
-        return found
+            subschema = subschema[unquote(step).replace("~1", "/").replace("~0", "~")]
+        return subschema
 
     def _of(self, said: Mapping[str, Any], path: tuple[str, ...] | None) -> Any:
         if not said and path is None:
@@ -210,10 +212,10 @@ class _Types:
             # msgspec 0.22 frees the type of a list beside a pattern twice. Arrays are left to the validator.
             types -= {"array"}
         if path == ():
-            types = frozenset("integer" if one == "number" else one for one in types) & _KEYS
+            types = frozenset("integer" if kind == "number" else kind for kind in types) & _KEYS
         if not types:
             raise _Unknown
-        return reduce(or_, [self._of_type(one, said, path or None) for one in sorted(types)])
+        return reduce(or_, [self._of_type(kind, said, path or None) for kind in sorted(types)])
 
     def _object(self, said: Mapping[str, Any], path: tuple[str, ...] | None = None) -> Any:
         properties, required = dict(said.get("properties", {})), set(said.get("required", ()))
@@ -228,11 +230,11 @@ class _Types:
         fields: list[tuple[str, Any, Any]] = []
         for number, (name, schema) in enumerate(properties.items()):
             is_key = path is not None and name == path[0]
-            found = self.of(schema, path[1:] if path and is_key else None)
-            if found is Raw and extra and name not in required:
+            kind = self.of(schema, path[1:] if path and is_key else None)
+            if kind is Raw and extra and name not in required:
                 continue  # any value is valid, or none
             default = {} if name in required else {"default": None}
-            fields.append((KEY if is_key else f"f{number}", found, msgspec.field(name=name, **default)))
+            fields.append((KEY if is_key else f"f{number}", kind, msgspec.field(name=name, **default)))
         # Fields with a default come last.
         fields.sort(key=lambda field: field[2].default is not msgspec.NODEFAULT)
         return msgspec.defstruct("Event", fields, gc=False, forbid_unknown_fields=not extra)
@@ -273,7 +275,7 @@ def _word(said: Mapping[str, Any]) -> Any:
     words: Sequence[Any] = said["enum"] if "enum" in said else [said["const"]]
     if {"minLength", "maxLength", "format"} & set(said) or {"enum", "const"} <= set(said):
         raise _Unknown
-    if not words or not all(isinstance(one, str) for one in words):
+    if not words or not all(isinstance(word, str) for word in words):
         raise _Unknown
     return Literal[tuple(words)]
 

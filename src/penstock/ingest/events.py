@@ -100,8 +100,8 @@ class TopicFormat:
 
     def read(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[KeyedEvents, list[EventProblem]]:
         """The good events of a body, and what is wrong with the others; `key` overrides a key in the event."""
-        found = self.scan(body, lines=lines, key=key)
-        return (found, []) if found else self.examine(body, lines=lines, key=key)
+        events = self.scan(body, lines=lines, key=key)
+        return (events, []) if events else self.examine(body, lines=lines, key=key)
 
     def scan(self, body: bytes, *, lines: bool, key: bytes | None) -> KeyedEvents | None:
         """The events of a body if all are surely good; None says nothing about them."""
@@ -109,29 +109,29 @@ class TopicFormat:
         if decoder is None or not _is_text(body):
             return None
         try:
-            if lines and len(body) <= GROUP and (found := _whole_lines(body)):
+            if lines and len(body) <= GROUP and (texts := _whole_lines(body)):
                 events = decoder.decode_lines(body)
-                if len(events) != len(found.starts):
+                if len(events) != len(texts.starts):
                     return None
                 keys = self._keys(events, key)
             else:
                 values = _cut_lines(body, self.most) if lines else split(body, self.most)
                 groups = [(0, len(values))] if len(body) <= GROUP else _groups(values)
                 decoded = (list(map(decoder.decode, values[start:end])) for start, end in groups)
-                keys = [one for events in decoded for one in self._keys(events, key)]
-                found = Texts.of(values)
+                keys = [event_key for events in decoded for event_key in self._keys(events, key)]
+                texts = Texts.of(values)
         except (*_WRONG, RefusedRequest):
             return None
-        if not 0 < len(found.starts) <= self.most or found.lengths.max() > self.largest:
+        if not 0 < len(texts.starts) <= self.most or texts.lengths.max() > self.largest:
             return None
-        return KeyedEvents(found, Texts.of(keys) if keys else key, len(body))
+        return KeyedEvents(texts, Texts.of(keys) if keys else key, len(body))
 
-    def _keys(self, events: list[Any], given: bytes | None) -> list[bytes | None]:
-        """The keys of typed events; empty if there is a `given` one for all, or no path to a key."""
-        if given is not None or not self.key:
+    def _keys(self, events: list[Any], key_of_all: bytes | None) -> list[bytes | None]:
+        """The keys of typed events; empty if all have `key_of_all`, or there is no path to a key."""
+        if key_of_all is not None or not self.key:
             return []
         for _ in self.key:
-            events = [getattr(one, KEY, None) for one in events]
+            events = [getattr(event, KEY, None) for event in events]
         return list(map(_key, events))
 
     def examine(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[KeyedEvents, list[EventProblem]]:
@@ -143,14 +143,14 @@ class TopicFormat:
         problems: list[EventProblem] = []
         keys: list[bytes | None] = []
         for start, end in _groups(values):
-            wrong, found = self._examine_group(values[start:end], start, with_keys, SHOWN - len(problems))
+            wrong, group_keys = self._examine_group(values[start:end], start, with_keys, SHOWN - len(problems))
             problems += wrong
-            keys += found
+            keys += group_keys
         good = values
         chosen = keys if with_keys else key
         if problems:
-            good, chosen = _without({one.index for one in problems}, values, chosen)
-            problems.sort(key=lambda one: (one.index, one.path))
+            good, chosen = _without({problem.index for problem in problems}, values, chosen)
+            problems.sort(key=lambda problem: (problem.index, problem.path))
         return KeyedEvents.of(good, chosen, len(body)), problems
 
     def _decoder(self, with_keys: bool) -> Callable[[bytes], Any]:
@@ -166,18 +166,18 @@ class TopicFormat:
         if len(values) == 1 and len(values[0]) > self.largest:
             return [self._too_large(values[0], start)], [None]
         decoded, problems = decode(self._decoder(with_keys), values)
-        problems = [EventProblem(start + one.index, one.path, one.reason) for one in problems]
+        problems = [EventProblem(start + problem.index, problem.path, problem.reason) for problem in problems]
         problems += [
             self._too_large(value, index) for index, value in enumerate(values, start) if len(value) > self.largest
         ]
-        bad = {one.index for one in problems}
+        bad = {problem.index for problem in problems}
         if self.schema:
             events = zip(decoded, values, strict=True)
             numbered = [Numbered(index, event, len(value)) for index, (event, value) in enumerate(events, start)]
-            problems += self.schema.problems([one for one in numbered if one.index not in bad], most)
+            problems += self.schema.problems([event for event in numbered if event.index not in bad], most)
         if not with_keys:
             return problems, []
-        keys, wrong = keys_of(decoded, self.key, start, {one.index for one in problems})
+        keys, wrong = keys_of(decoded, self.key, start, {problem.index for problem in problems})
         return problems + wrong, keys
 
     def _too_large(self, value: bytes, index: int) -> EventProblem:
@@ -310,17 +310,17 @@ def elements(data: Array, most: int) -> int:
     return count
 
 
-def decode(one: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any], list[EventProblem]]:
+def decode(decoder: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any], list[EventProblem]]:
     """Each value decoded (None if it is not valid), and the problems."""
     try:
-        return list(map(one, values)), []
+        return list(map(decoder, values)), []
     except _WRONG:
         pass  # one by one, to find out which
     decoded: list[Any] = []
     problems: list[EventProblem] = []
     for index, value in enumerate(values):
         try:
-            decoded.append(one(value))
+            decoded.append(decoder(value))
         except _WRONG as error:
             decoded.append(None)
             problems.append(EventProblem(index, "", _said(error, value)))
@@ -334,29 +334,29 @@ def keys_of(
     keys: list[bytes | None] = []
     problems: list[EventProblem] = []
     for index, event in enumerate(events, start):
-        found = event
+        value = event
         for step in path:
-            found = found.get(step) if found.__class__ is dict else None
-        keys.append(_key(found))
-        if keys[-1] is None and found is not None and index not in bad:
+            value = value.get(step) if value.__class__ is dict else None
+        keys.append(_key(value))
+        if keys[-1] is None and value is not None and index not in bad:
             problems.append(EventProblem(index, "/" + "/".join(path), "a key must be a string or an integer"))
     return keys, problems
 
 
-def _key(found: Any) -> bytes | None:
+def _key(value: Any) -> bytes | None:
     """The key that a value is; None if it is not a string or an integer."""
-    if found.__class__ is str:
-        return found.encode()
-    return b"%d" % found if found.__class__ is int else None
+    if value.__class__ is str:
+        return value.encode()
+    return b"%d" % value if value.__class__ is int else None
 
 
 def _without(
     bad: set[int], values: list[bytes], keys: list[bytes | None] | bytes | None
 ) -> tuple[list[bytes], list[bytes | None] | bytes | None]:
-    kept = [index for index in range(len(values)) if index not in bad]
+    good = [index for index in range(len(values)) if index not in bad]
     if keys is not None and not isinstance(keys, bytes):
-        keys = [keys[index] for index in kept]
-    return [values[index] for index in kept], keys
+        keys = [keys[index] for index in good]
+    return [values[index] for index in good], keys
 
 
 def _value(value: bytes) -> Any:
@@ -377,18 +377,18 @@ def _said(error: Exception, value: bytes) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"it is not valid UTF-8: {error.reason}"
     if str(error) == TRUNCATED and HALF_PAIR.search(value):
-        return "it has half of a surrogate pair, which is no character"
+        return "it has half of a surrogate pair, which is not a character"
     return str(error)
 
 
 # Events as columns for the Kafka client.
 
 
-def table(lot: Sequence[KeyedEvents], times: Sequence[int] | None = None) -> pa.RecordBatch:
-    """The events of all lots, in order: `value`, `key` if any has one, and `timestamp` (ms) if `times` are given."""
-    columns = {"value": column([events.values for events in lot])}
-    if any(events.keys is not None for events in lot):
-        columns["key"] = column([events.key_texts() for events in lot])
+def table(parts: Sequence[KeyedEvents], times: Sequence[int] | None = None) -> pa.RecordBatch:
+    """The events of all parts, in order: `value`, `key` if any has one, and `timestamp` (ms) if `times` are given."""
+    columns = {"value": column([events.values for events in parts])}
+    if any(events.keys is not None for events in parts):
+        columns["key"] = column([events.key_texts() for events in parts])
     if times is not None:
-        columns["timestamp"] = pa.array(np.repeat(times, [events.count for events in lot]), pa.int64())
+        columns["timestamp"] = pa.array(np.repeat(times, [events.count for events in parts]), pa.int64())
     return pa.record_batch(columns)

@@ -69,7 +69,7 @@ def listed(problems: Sequence[EventProblem]) -> dict[str, Any]:
     """The first problems, and the number of bad events."""
     if not problems:
         return {}
-    return {"bad": len({one.index for one in problems}), "errors": problems[:SHOWN]}
+    return {"bad": len({problem.index for problem in problems}), "errors": problems[:SHOWN]}
 
 
 def shortened(text: str) -> str:

@@ -83,10 +83,10 @@ class HttpConnection(Connection):
         self._app.in_flight.bytes -= self._counted
         self._counted = 0
         self._ignored = max(self._ignored, 0)
-        for one in self._waiting:
+        for request in self._waiting:
             # The application answers the request that it has, and that is counted.
-            if not (one.begun and one.complete):
-                self._give_up(one)
+            if not (request.begun and request.complete):
+                self._give_up(request)
         self._on_lost()
 
     def pause_writing(self) -> None:
@@ -373,7 +373,7 @@ def _refusal(status: int, detail: str) -> bytes:
 
 
 def _parser(connection: HttpConnection) -> httptools.HttpRequestParser:
-    made = httptools.HttpRequestParser(connection)
+    parser = httptools.HttpRequestParser(connection)
     with suppress(AttributeError):  # before 0.6.3
-        made.set_dangerous_leniencies(lenient_data_after_close=True)
-    return made
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser

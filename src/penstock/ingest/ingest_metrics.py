@@ -80,10 +80,10 @@ class IngestCounts:
 
 
 def _by_topic(name: str, text: str, counts: Mapping[str, int]) -> Metric:
-    made = CounterMetricFamily(f"penstock_ingest_{name}", text, labels=("topic",))
+    family = CounterMetricFamily(f"penstock_ingest_{name}", text, labels=("topic",))
     for topic, count in counts.items():
-        made.add_metric((topic,), count)
-    return made
+        family.add_metric((topic,), count)
+    return family
 
 
 def report(
@@ -93,7 +93,7 @@ def report(
     facts = store.facts()
     metrics = [*_now(in_flight, listener, facts), deaths(0)]
     metrics += [*counts.collect(), *ProducerCollector(producer, "ingest").collect()]
-    return WorkerState(time.monotonic(), [Family.of(one) for one in metrics], facts, in_flight.bytes)
+    return WorkerState(time.monotonic(), [Family.of(metric) for metric in metrics], facts, in_flight.bytes)
 
 
 def _now(in_flight: InFlight, listener: Listener, facts: Facts) -> Iterator[Metric]:
@@ -144,8 +144,8 @@ class Family(msgspec.Struct, array_like=True, frozen=True):
 
     @staticmethod
     def of(metric: Metric) -> Family:
-        found = [(series, float(value)) for series, value in samples(metric)]
-        return Family(metric.name, metric.documentation, metric.type, found)
+        sample_values = [(series, float(value)) for series, value in samples(metric)]
+        return Family(metric.name, metric.documentation, metric.type, sample_values)
 
 
 class WorkerState(msgspec.Struct, array_like=True, frozen=True):
@@ -164,7 +164,7 @@ class WorkerState(msgspec.Struct, array_like=True, frozen=True):
 
     def left(self) -> WorkerState:
         """What remains after the process has died."""
-        return WorkerState(self.at, [one for one in self.families if one.kind in LASTING], None, 0)
+        return WorkerState(self.at, [family for family in self.families if family.kind in LASTING], None, 0)
 
 
 def merged(parts: Iterable[Iterable[Family]]) -> list[Family]:
@@ -173,17 +173,19 @@ def merged(parts: Iterable[Iterable[Family]]) -> list[Family]:
     values: dict[str, dict[str, float]] = {}
     for family in (family for part in parts for family in part):
         families.setdefault(family.name, family)
-        found = values.setdefault(family.name, {})
+        by_series = values.setdefault(family.name, {})
         for series, value in family.samples:
-            found[series] = found.get(series, 0.0) + value
-    return [Family(one.name, one.text, one.kind, list(values[one.name].items())) for one in families.values()]
+            by_series[series] = by_series.get(series, 0.0) + value
+    return [
+        Family(family.name, family.text, family.kind, list(values[family.name].items())) for family in families.values()
+    ]
 
 
 def exposition(reports: Iterable[WorkerState]) -> bytes:
     """The text of a scrape."""
     build = InfoMetricFamily("penstock_build", "The version of Penstock", value={"version": __version__})
-    families = [Family.of(build), *merged(one.families for one in reports)]
-    lines = (line for one in families for line in lines_of(one.name, one.text, one.kind, one.samples))
+    families = [Family.of(build), *merged(state.families for state in reports)]
+    lines = (line for family in families for line in lines_of(family.name, family.text, family.kind, family.samples))
     return "".join(lines).encode()
 
 
@@ -192,23 +194,23 @@ def health(reports: Iterable[WorkerState], now: float, silent: float) -> tuple[b
 
     A process that has reported nothing for `silent` seconds counts as taking none.
     """
-    living = [(one, one.facts) for one in reports if one.facts]
-    late = [f"a worker has been stuck for {now - one.at:.0f} s" for one, _ in living if now - one.at > silent]
+    living = [(state, state.facts) for state in reports if state.facts]
+    late = [f"a worker has been stuck for {now - state.at:.0f} s" for state, _ in living if now - state.at > silent]
     problems = late + [facts.problem for _, facts in living if facts.problem]
     takes = not late and all(facts.takes for _, facts in living)
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "status": "ok" if takes else "unavailable",
         "kafka": "ok" if all(facts.kafka == "ok" for _, facts in living) else "away",
         "problem": problems[0] if problems else "",
         "workers": len(living),
-        "in_flight": sum(one.in_flight for one, _ in living),
+        "in_flight": sum(state.in_flight for state, _ in living),
     }
     spools = [facts.spool for _, facts in living if facts.spool is not None]
     waiting: Counter[str] = Counter()
     for _, facts in living:
         waiting.update(facts.waiting)
     more = ({"spool": sum(spools)} if spools else {}) | ({"waiting": waiting} if waiting else {})
-    return takes, told | more
+    return takes, fields | more
 
 
 TOTALS = ("requests_total", "events_total", "bytes_total", "bad_events_total")
@@ -225,7 +227,7 @@ def totals(reports: Iterable[WorkerState]) -> dict[str, Any]:
     Requests are those that users sent: to a topic, or refused because they name none. Whoever asks for a page, as
     monitors and the console do for this one, sent no events.
     """
-    found: Counter[str] = Counter(dict.fromkeys(TOTALS, 0))
+    total_by_name: Counter[str] = Counter(dict.fromkeys(TOTALS, 0))
     topics: dict[str, Counter[str]] = {}
     statuses: Counter[str] = Counter()
     for series, value in (sample for report in reports for family in report.families for sample in family.samples):
@@ -235,23 +237,23 @@ def totals(reports: Iterable[WorkerState]) -> dict[str, Any]:
                 if not topic and not status[1].startswith("4"):
                     continue
                 statuses[status[1]] += int(value)
-            found[name] += int(value)
+            total_by_name[name] += int(value)
             if topic:
                 topics.setdefault(topic, Counter(dict.fromkeys(TOTALS, 0)))[name] += int(value)
-    return {**found, "topics": topics, "statuses": statuses}
+    return {**total_by_name, "topics": topics, "statuses": statuses}
 
 
 def current(reports: Sequence[WorkerState], now: float, silent: float) -> dict[str, Any]:
     """The fields of /status that change; it is waiting while Kafka is away, also if events are taken to disk."""
-    takes, told = health(reports, now, silent)
-    away, at = told["kafka"] != "ok", datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    error = {"at": at, "query": "", "what": told["problem"], "where": "", "next": "see the server's log", "trace": ""}
+    takes, fields = health(reports, now, silent)
+    away, at = fields["kafka"] != "ok", datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    error = {"at": at, "query": "", "what": fields["problem"], "where": "", "next": "see the server's log", "trace": ""}
     return {
         "now": at,
         "state": "waiting" if away else "running" if takes else "failed",
-        "waits_for": told["problem"] or "Kafka" if away else "",
+        "waits_for": fields["problem"] or "Kafka" if away else "",
         "queries": [],
-        "ingest": {**told, **totals(reports)},
+        "ingest": {**fields, **totals(reports)},
         "errors": [] if takes or away else [error],
     }
 

@@ -84,13 +84,13 @@ class IngestServer:
         self.listener.start()
         await self._until(lambda: self._stopping)
         self.listener.stop()
-        for one in list(self._connections):
-            one.shutdown()
+        for connection in list(self._connections):
+            connection.shutdown()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._times.kafka.total_seconds() + self._bounds.request + MARGIN):
                 await self._until(lambda: not self._connections)
-        for one in list(self._connections):
-            one.transport.abort()
+        for connection in list(self._connections):
+            connection.transport.abort()
         watching.cancel()
 
     async def _until(self, reached: Callable[[], bool]) -> None:
@@ -182,8 +182,8 @@ def _run(
     """Run the only process, or the worker of this number."""
     _keep_memory()
     server = IngestServer(site)
-    for one in STOPS:
-        signal.signal(one, lambda number, frame: server.stop())
+    for stop_signal in STOPS:
+        signal.signal(stop_signal, lambda number, frame: server.stop())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(site, number, connect, reporting, server, ready))
 
@@ -263,13 +263,13 @@ def _pages(site: Site, store: EventStore, reports: Callable[[], list[WorkerState
     openapi, docs = msgspec.json.encode(described), page(described).encode()
 
     def healthy() -> tuple[int, bytes, bytes]:
-        takes, told = health(reports(), time.monotonic(), SILENT)
-        return 200 if takes else 503, msgspec.json.encode(told), PLAIN
+        takes, fields = health(reports(), time.monotonic(), SILENT)
+        return 200 if takes else 503, msgspec.json.encode(fields), PLAIN
 
     def ready() -> tuple[int, bytes, bytes]:
-        takes, told = health(reports(), time.monotonic(), SILENT)
-        why = [] if takes else [told["problem"] or "events are not taken now"]
-        said = {"status": told["status"], "problems": why}
+        takes, fields = health(reports(), time.monotonic(), SILENT)
+        why = [] if takes else [fields["problem"] or "events are not taken now"]
+        said = {"status": fields["status"], "problems": why}
         return 200 if takes else 503, msgspec.json.encode(said), PLAIN
 
     def status() -> tuple[int, bytes, bytes]:

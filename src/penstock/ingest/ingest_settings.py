@@ -180,37 +180,37 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cors: dict[str, Any] = {}
 
 
-def read(file: Path | None, given: Given) -> IngestSettings:
+def read(file: Path | None, command_line: Given) -> IngestSettings:
     """The settings of a file, if there is one, and of the command line; paths in a file are relative to its folder.
 
     Raises PenstockError if a setting is missing or not valid.
     """
     where, folder = (str(file), file.parent) if file else ("penstock ingest", Path())
-    found = _form(_load(file) if file else {}, _File, where)
-    host, port = _listen(given.listen or found.listen or DEFAULT_LISTEN, where)
-    schemas = given.schemas or (folder / found.schemas if found.schemas else None)
-    cors = _form(found.cors, _Cors, f"{where}, [cors]")
-    origins = Origins.of([*cors.origins, *given.origins], f"{where}, [cors]")
-    topics = _topics(found.topics, given.topics, schemas, folder, origins, where)
-    limits = _limits(found.limits, f"{where}, [limits]")
-    tls = _form(found.tls, Tls, f"{where}, [tls]") if found.tls is not None else None
+    in_file = _form(_load(file) if file else {}, _File, where)
+    host, port = _listen(command_line.listen or in_file.listen or DEFAULT_LISTEN, where)
+    schemas = command_line.schemas or (folder / in_file.schemas if in_file.schemas else None)
+    cors = _form(in_file.cors, _Cors, f"{where}, [cors]")
+    origins = Origins.of([*cors.origins, *command_line.origins], f"{where}, [cors]")
+    topics = _topics(in_file.topics, command_line.topics, schemas, folder, origins, where)
+    limits = _limits(in_file.limits, f"{where}, [limits]")
+    tls = _form(in_file.tls, Tls, f"{where}, [tls]") if in_file.tls is not None else None
     return IngestSettings(
-        servers=_servers(given.servers or found.servers, where),
+        servers=_servers(command_line.servers or in_file.servers, where),
         host=host,
         port=port,
         topics=topics,
-        keys=tuple(_keys(found.keys, topics, where)),
+        keys=tuple(_keys(in_file.keys, topics, where)),
         limits=limits,
-        times=_times(found.timeouts, f"{where}, [timeouts]"),
+        times=_times(in_file.timeouts, f"{where}, [timeouts]"),
         tls=_beside(tls, folder, f"{where}, [tls]") if tls else None,
-        spool=given.spool or (folder / found.spool if found.spool else None),
-        workers=_workers(found.workers if given.workers is None else given.workers, limits, where),
+        spool=command_line.spool or (folder / in_file.spool if in_file.spool else None),
+        workers=_workers(in_file.workers if command_line.workers is None else command_line.workers, limits, where),
         kafka={
             name: str(value).lower() if value is True or value is False else str(value)
-            for name, value in found.kafka.items()
+            for name, value in in_file.kafka.items()
         },
         origins=origins,
-        hosts=(*found.allowed_hosts, *given.hosts),
+        hosts=(*in_file.allowed_hosts, *command_line.hosts),
         preflight=duration(cors.max_age, name=f"{where}, [cors]: max_age"),
     )
 
@@ -224,9 +224,9 @@ def _load(file: Path) -> dict[str, Any]:
         raise PenstockError(f"{file} is not valid TOML: {error}", next="see docs/ingest.md for an example") from error
 
 
-def _form(found: Any, form: type[Form], where: str) -> Form:
+def _form(table: Any, form: type[Form], where: str) -> Form:
     try:
-        return msgspec.convert(found, form)
+        return msgspec.convert(table, form)
     except msgspec.ValidationError as error:
         known = ", ".join(field.name for field in msgspec.structs.fields(form))
         raise PenstockError(f"a setting is not valid: {error}", where=where, next=f"use {known}") from None
@@ -253,7 +253,7 @@ def _listen(text: str, where: str) -> tuple[str, int]:
 
 
 def _topics(
-    found: Mapping[str, dict[str, Any]],
+    tables: Mapping[str, dict[str, Any]],
     more: Sequence[str],
     schemas: Path | None,
     folder: Path,
@@ -262,15 +262,17 @@ def _topics(
 ) -> dict[str, IngestTopic]:
     """The topics of the settings, and those that have a file in the folder of schemas."""
     topics = {name: IngestTopic(name, origins=origins) for name in more}
-    for name, table in found.items():
+    for name, table in tables.items():
         place = f"{where}, [topics.{name}]"
-        told = _form(table, _Topic, place)
-        key = tuple(told.key.split(".")) if told.key else ()
-        own = origins if told.origins is None else Origins.of(told.origins, place)
-        topics[name] = IngestTopic(name, folder / told.schema if told.schema else None, key, own, told.pixel)
+        settings = _form(table, _Topic, place)
+        key = tuple(settings.key.split(".")) if settings.key else ()
+        own = origins if settings.origins is None else Origins.of(settings.origins, place)
+        topics[name] = IngestTopic(
+            name, folder / settings.schema if settings.schema else None, key, own, settings.pixel
+        )
     for file in _schema_files(schemas, where) if schemas else ():
-        one = topics.get(file.stem, IngestTopic(file.stem, origins=origins))
-        topics[file.stem] = replace(one, schema=one.schema or file)
+        topic = topics.get(file.stem, IngestTopic(file.stem, origins=origins))
+        topics[file.stem] = replace(topic, schema=topic.schema or file)
     if not topics:
         raise PenstockError("no topic is given", where=where, next="write [topics.NAME] for each, or give --topics a,b")
     for name in topics:
@@ -287,24 +289,24 @@ def _schema_files(folder: Path, where: str) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
-def _keys(found: Sequence[dict[str, Any]], topics: Mapping[str, IngestTopic], where: str) -> list[ApiKey]:
-    made: dict[str, ApiKey] = {}
-    for number, table in enumerate(found, 1):
-        one = _form(table, _Key, f"{where}, [[keys]] number {number}")
-        place = f"{where}, key {one.name!r}"
-        if not DIGEST.fullmatch(one.sha256.lower()):
+def _keys(tables: Sequence[dict[str, Any]], topics: Mapping[str, IngestTopic], where: str) -> list[ApiKey]:
+    key_by_name: dict[str, ApiKey] = {}
+    for number, table in enumerate(tables, 1):
+        key = _form(table, _Key, f"{where}, [[keys]] number {number}")
+        place = f"{where}, key {key.name!r}"
+        if not DIGEST.fullmatch(key.sha256.lower()):
             raise PenstockError(
                 "sha256 is not 64 hexadecimal digits", where=place, next="make one: penstock ingest --new-key NAME"
             )
-        if unknown := set(one.topics) - {*topics, "*"}:
+        if unknown := set(key.topics) - {*topics, "*"}:
             raise PenstockError(
                 f"no topic {', '.join(sorted(unknown))}", where=place, next=f"use {', '.join(topics)}, or *"
             )
-        if one.name in made:
+        if key.name in key_by_name:
             raise PenstockError("two keys have this name", where=place, next="give each its own")
-        names = None if "*" in one.topics else frozenset(one.topics)
-        made[one.name] = ApiKey(one.name, bytes.fromhex(one.sha256), names, _bound(one, place), one.rate)
-    return list(made.values())
+        names = None if "*" in key.topics else frozenset(key.topics)
+        key_by_name[key.name] = ApiKey(key.name, bytes.fromhex(key.sha256), names, _bound(key, place), key.rate)
+    return list(key_by_name.values())
 
 
 def _bound(key: _Key, where: str) -> Origins | None:
@@ -330,8 +332,8 @@ def _bound(key: _Key, where: str) -> Origins | None:
     return Origins.of(key.origins, where)
 
 
-def _limits(found: dict[str, Any], where: str) -> IngestLimits:
-    limits = _form(found, IngestLimits, where)
+def _limits(table: dict[str, Any], where: str) -> IngestLimits:
+    limits = _form(table, IngestLimits, where)
     for name in limits.__struct_fields__:
         value = getattr(limits, name)
         if value is not None and value < 1:
@@ -348,8 +350,8 @@ def _limits(found: dict[str, Any], where: str) -> IngestLimits:
 def _workers(count: int, limits: IngestLimits, where: str) -> int:
     cores = os.cpu_count() or 1
     if not 1 <= count <= WORKERS_PER_CORE * cores:
-        told = f"give 1 to {WORKERS_PER_CORE * cores}: a worker takes about a core, and there are {cores}"
-        raise PenstockError(f"workers is {count}", where=where, next=told)
+        advice = f"give 1 to {WORKERS_PER_CORE * cores}: a worker takes about a core, and there are {cores}"
+        raise PenstockError(f"workers is {count}", where=where, next=advice)
     if limits.in_flight // count < limits.body:
         raise PenstockError(
             f"in_flight of {limits.in_flight} bytes, divided by {count} workers, is less than body",
@@ -359,10 +361,10 @@ def _workers(count: int, limits: IngestLimits, where: str) -> int:
     return count
 
 
-def _times(found: dict[str, Any], where: str) -> Times:
-    texts = _form(found, _Times, where)
-    given = {name: getattr(texts, name) for name in texts.__struct_fields__ if getattr(texts, name) is not None}
-    times = {name: duration(text, name=f"{where}: {name}") for name, text in given.items()}
+def _times(table: dict[str, Any], where: str) -> Times:
+    texts = _form(table, _Times, where)
+    text_by_name = {name: getattr(texts, name) for name in texts.__struct_fields__ if getattr(texts, name) is not None}
+    times = {name: duration(text, name=f"{where}: {name}") for name, text in text_by_name.items()}
     for name, time in times.items():
         if not time:
             raise PenstockError(f"{name} is zero", where=where, next='give a time, for example "10 seconds"')

@@ -105,7 +105,7 @@ class KafkaStore:
     def problem(self) -> str:
         """Why events would not be taken now."""
         now = asyncio.get_running_loop().time()
-        oldest = min((since for one in self._out.values() if (since := one.oldest()) is not None), default=now)
+        oldest = min((since for gather in self._out.values() if (since := gather.oldest()) is not None), default=now)
         return self._problem or ("Kafka does not answer" if now - oldest > STALLED else "")
 
     def facts(self) -> Facts:
@@ -113,24 +113,24 @@ class KafkaStore:
         return Facts(not problem, "away" if problem else "ok", problem)
 
     async def close(self) -> None:
-        for one in self._out.values():
-            await one.finish()
+        for gather in self._out.values():
+            await gather.finish()
         if self._asking:
             self._asking.cancel()
         await self._producer.close()
 
-    async def _carry(self, lot: Sequence[WaitingItem[tuple[str, KeyedEvents]]]) -> None:
-        topic, events = lot[0].item[0], [one.item[1] for one in lot]
+    async def _carry(self, batch: Sequence[WaitingItem[tuple[str, KeyedEvents]]]) -> None:
+        topic, events = batch[0].item[0], [waiting.item[1] for waiting in batch]
         try:
-            if all(one.keys is None for one in events):
-                await self._producer.send_values(topic, [one.values for one in events])
+            if all(keyed.keys is None for keyed in events):
+                await self._producer.send_values(topic, [keyed.values for keyed in events])
             else:
                 await self._producer.send_table(topic, table(events))
         except TableFailed as error:
-            _refuse_failed(lot, error)
+            _refuse_failed(batch, error)
             reasons = [why for _, _, why in error.failed]
         except KafkaError as error:
-            settle(lot, refusal(error))
+            settle(batch, refusal(error))
             reasons = [error]
         else:
             return
@@ -157,14 +157,14 @@ def _is_away(error: KafkaError) -> bool:
     return error.retriable or isinstance(error, DeliveryTimeout | AuthenticationFailed)
 
 
-def _refuse_failed(lot: Sequence[WaitingItem[tuple[str, KeyedEvents]]], error: TableFailed) -> None:
+def _refuse_failed(batch: Sequence[WaitingItem[tuple[str, KeyedEvents]]], error: TableFailed) -> None:
     """Refuse the requests that have a row among those that failed."""
     end = 0
-    for one in lot:
-        first, end = end, end + one.item[1].count
+    for waiting in batch:
+        first, end = end, end + waiting.item[1].count
         why = next((why for a, b, why in error.failed if a < end and b >= first), None)
-        if why and not one.done.done():
-            one.done.set_exception(refusal(why))
+        if why and not waiting.done.done():
+            waiting.done.set_exception(refusal(why))
 
 
 def refusal(error: KafkaError) -> RefusedRequest:
@@ -180,9 +180,9 @@ def refusal(error: KafkaError) -> RefusedRequest:
     )
 
 
-# Groups the items that come while the last lot is under way: lots are small at low load, and large at high load.
+# Groups the items that come while the last batch is under way: batches are small at low load, and large at high load.
 #
-# No item waits for a timer, and all items of a lot share its cost (a request to Kafka, an fsync).
+# No item waits for a timer, and all items of a batch share its cost (a request to Kafka, an fsync).
 
 
 Item = TypeVar("Item")
@@ -198,7 +198,7 @@ class WaitingItem(NamedTuple, Generic[Item]):
 
 
 class Gather(Generic[Item]):
-    """Calls `carry` with lots of at most `largest` bytes, or of one larger item, at most `at_once` at the same time.
+    """Calls `carry` with batches of at most `largest` bytes, or of one larger item, at most `at_once` at the same time.
 
     `carry` settles the futures of items that failed; the others are done when it returns, and fail if it raises.
     """
@@ -242,23 +242,23 @@ class Gather(Generic[Item]):
 
     def _start(self) -> None:
         self._scheduled = False
-        lot: list[WaitingItem[Item]] = []
+        batch: list[WaitingItem[Item]] = []
         size = 0
-        while self._waiting and (not lot or size + self._waiting[0].size <= self._largest):
-            lot.append(self._waiting.popleft())
-            size += lot[-1].size
-        if lot:
-            task = asyncio.create_task(self._work(lot))
-            self._running[task] = lot[0].since
+        while self._waiting and (not batch or size + self._waiting[0].size <= self._largest):
+            batch.append(self._waiting.popleft())
+            size += batch[-1].size
+        if batch:
+            task = asyncio.create_task(self._work(batch))
+            self._running[task] = batch[0].since
             task.add_done_callback(self._ended)
 
-    async def _work(self, lot: Sequence[WaitingItem[Item]]) -> None:
+    async def _work(self, batch: Sequence[WaitingItem[Item]]) -> None:
         try:
-            await self._carry(lot)
+            await self._carry(batch)
         except Exception as error:
-            settle(lot, error)
+            settle(batch, error)
         else:
-            settle(lot, None)
+            settle(batch, None)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
@@ -266,12 +266,12 @@ class Gather(Generic[Item]):
             self._start()
 
 
-def settle(lot: Iterable[WaitingItem[Item]], error: Exception | None) -> None:
+def settle(batch: Iterable[WaitingItem[Item]], error: Exception | None) -> None:
     """End the futures that are still open."""
-    for one in lot:
-        if one.done.done():
+    for waiting in batch:
+        if waiting.done.done():
             continue
         if error is None:
-            one.done.set_result(None)
+            waiting.done.set_result(None)
         else:
-            one.done.set_exception(error)
+            waiting.done.set_exception(error)

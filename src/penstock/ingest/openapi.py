@@ -28,7 +28,7 @@ def document(settings: IngestSettings, readings: Mapping[str, TopicFormat], stor
     paths = {f"/events/{name}": {"post": _post(name, settings, store.status)} for name in readings}
     images = [name for name, topic in settings.topics.items() if topic.pixel]
     paths |= {f"/pixel/{name}": {"get": _pixel(name, settings, store.status)} for name in images}
-    made: dict[str, Any] = {
+    api: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "Penstock ingest",
@@ -39,12 +39,12 @@ def document(settings: IngestSettings, readings: Mapping[str, TopicFormat], stor
         "components": {"schemas": _schemas(readings), "responses": _responses()},
     }
     if settings.keys:
-        made["components"]["securitySchemes"] = {
+        api["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
             "publishableKey": {"type": "apiKey", "in": "query", "name": "api_key"},
         }
-    return made
+    return api
 
 
 def _post(topic: str, settings: IngestSettings, status: int) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _post(topic: str, settings: IngestSettings, status: int) -> dict[str, Any]:
     where = "Kafka has all events." if status == 200 else "All events are on disk, and are sent to Kafka in order."
     answers = {str(status): {"description": where, "content": _json("Accepted")}}
     refused = ["400", "401", "403"] if settings.keys else ["400", "403"]
-    answers |= {one: {"$ref": f"#/components/responses/{one}"} for one in [*refused, *ALWAYS]}
+    answers |= {code: {"$ref": f"#/components/responses/{code}"} for code in [*refused, *ALWAYS]}
     return {
         "operationId": f"send-{topic}",
         "summary": f"Send events to {topic}",
@@ -154,7 +154,7 @@ def _schemas(readings: Mapping[str, TopicFormat]) -> dict[str, Any]:
     return {
         "penstock.Accepted": {"type": "object", "required": ["accepted"], "properties": parts},
         "penstock.Problem": {"type": "object", "required": list(problem), "properties": problem | parts},
-    } | {name: _schema(name, one) for name, one in readings.items()}
+    } | {name: _schema(name, topic_format) for name, topic_format in readings.items()}
 
 
 def _schema(topic: str, reading: TopicFormat) -> Any:
@@ -215,13 +215,19 @@ def _topic(path: str, post: Mapping[str, Any], schemas: Mapping[str, Any], docum
         f"curl -X POST \\\n{key}  -H 'Content-Type: application/json' \\\n  --data-binary @events.json \\\n  HOST{path}"
     )
     answers = document["components"]["responses"]
-    texts = {code: (answers[code] if "$ref" in one else one)["description"] for code, one in post["responses"].items()}
+    texts = {
+        code: (answers[code] if "$ref" in answer else answer)["description"]
+        for code, answer in post["responses"].items()
+    }
     return "\n".join(
         [
             f"<h2><code>POST {escape(path)}</code></h2>",
             f"<p>{escape(post['summary'])}: one event, an array of events, or an event on each line.</p>",
             f"<pre>{escape(example)}</pre><h3>Parameters</h3><table>",
-            *(_row(f"<code>{one['name']}</code> ({one['in']})", one["description"]) for one in post["parameters"]),
+            *(
+                _row(f"<code>{parameter['name']}</code> ({parameter['in']})", parameter["description"])
+                for parameter in post["parameters"]
+            ),
             f"</table><h3>An event</h3><pre>{escape(json.dumps(schema, indent=2))}</pre><h3>Answers</h3><table>",
             *(_row(f"<code>{code}</code>", text) for code, text in texts.items()),
             "</table>",

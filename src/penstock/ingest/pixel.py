@@ -72,7 +72,7 @@ def parameters(query: bytes, most: int) -> dict[str, str]:
     """
     if query.count(b"&") >= most:
         raise RefusedRequest(400, f"the query has more than {most} parameters")
-    found: dict[str, str] = {}
+    value_by_name: dict[str, str] = {}
     for part in query.split(b"&"):
         if not part:
             continue
@@ -82,10 +82,10 @@ def parameters(query: bytes, most: int) -> dict[str, str]:
         except UnicodeDecodeError:
             shown = part[:100].decode("ascii", "backslashreplace")
             raise RefusedRequest(400, f"the query is not UTF-8 in {shown}") from None
-        if text in found:
+        if text in value_by_name:
             raise RefusedRequest(400, f"the query has {text[:100]!r} twice")
-        found[text] = of
-    return found
+        value_by_name[text] = of
+    return value_by_name
 
 
 def _text(part: bytes) -> str:

@@ -55,14 +55,14 @@ class Spool:
         """
         loop = asyncio.get_running_loop()
         folders = (self._folder, *self._left)
-        next_free = [await loop.run_in_executor(None, one.recover) for one in folders]
-        for apart in [one.of_topic(topic) for one in folders for topic in one.topics()]:
+        next_free = [await loop.run_in_executor(None, folder.recover) for folder in folders]
+        for apart in [folder.of_topic(topic) for folder in folders for topic in folder.topics()]:
             await loop.run_in_executor(None, apart.recover)
         self._writer = SpoolWriter(self._folder, next_free[0], self._segment_size)
         self._own = Carrier(self._folder, self._producer, lambda: self._writer.end, self._ask)
         self._carriers = [self._own]
-        for one, segment in zip(self._left, next_free[1:], strict=True):
-            self._carriers.append(Carrier(one, self._producer, partial(SpoolPosition, segment, 0), self._ask))
+        for folder, segment in zip(self._left, next_free[1:], strict=True):
+            self._carriers.append(Carrier(folder, self._producer, partial(SpoolPosition, segment, 0), self._ask))
         for carrier in self._carriers:
             carrier.start()
 
@@ -76,10 +76,10 @@ class Spool:
 
     def _require_room(self, topic: str, size: int) -> None:
         if apart := self._own.apart.get(topic):
-            waiting = sum(one.size() for one in self._own.apart.values())
+            waiting = sum(topic_carrier.size() for topic_carrier in self._own.apart.values())
             if waiting + size > self._most // 2:  # the rest is for the other topics
-                told = f"events for {topic} wait, and there is no room for more; nothing was stored: {apart.problem}"
-                raise RefusedRequest(503, told, retry_after=RETRY)
+                detail = f"events for {topic} wait, and there is no room for more; nothing was stored: {apart.problem}"
+                raise RefusedRequest(503, detail, retry_after=RETRY)
         if self.size() + self._coming + size > self._most:
             away = " and Kafka does not answer" if self._problem() else ""
             raise RefusedRequest(
@@ -91,22 +91,22 @@ class Spool:
 
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(one.size() for one in self._carriers)
+        return sum(carrier.size() for carrier in self._carriers)
 
     def _problem(self) -> str:
         """Why nothing moves; empty if something does."""
-        return next((one.problem for one in self._carriers if one.problem), "")
+        return next((carrier.problem for carrier in self._carriers if carrier.problem), "")
 
     def _waiting(self) -> dict[str, int]:
         """The bytes by topic that Kafka does not take, while it takes other topics."""
-        found: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
         for carrier in self._carriers:
-            found.update({topic: one.size() for topic, one in carrier.apart.items()})
-        return dict(found)
+            sizes.update({topic: apart.size() for topic, apart in carrier.apart.items()})
+        return dict(sizes)
 
     def _reason(self) -> str:
         """Why a topic waits; empty if none does."""
-        waiting = ((topic, one.problem) for carrier in self._carriers for topic, one in carrier.apart.items())
+        waiting = ((topic, apart.problem) for carrier in self._carriers for topic, apart in carrier.apart.items())
         return next((f"events for {topic} wait: {reason}" for topic, reason in waiting if reason), "")
 
     def require_ready(self) -> None:
@@ -122,19 +122,19 @@ class Spool:
         await self._gather.finish()
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN):
-                for one in self._carriers:
-                    await one.drained()
-        if not all(one.is_drained() for one in self._carriers):
+                for carrier in self._carriers:
+                    await carrier.drained()
+        if not all(carrier.is_drained() for carrier in self._carriers):
             log.warning("%d bytes stay in the spool %s", self.size(), self._folder.path)
-        for one in self._carriers:
-            await one.stop()
+        for carrier in self._carriers:
+            await carrier.stop()
         self._writer.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST):
                 await self._producer.close()
 
-    async def _write(self, lot: Sequence[WaitingItem[bytes]]) -> None:
-        data = b"".join(one.item for one in lot)
+    async def _write(self, batch: Sequence[WaitingItem[bytes]]) -> None:
+        data = b"".join(waiting.item for waiting in batch)
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)
         except OSError as error:

@@ -89,14 +89,14 @@ def _refuse(file: Path, topic: str, rows: pa.RecordBatch, why: str) -> None:
     log.error("%d events for %s were refused, see %s: %s", rows.num_rows, topic, file, why)
     with open(file, "ab", opener=private) as out:
         for row in rows.to_pylist():
-            told = {
+            entry = {
                 "topic": topic,
                 "time": row["timestamp"],
                 "key": (row.get("key") or b"").decode(errors="replace"),
                 "reason": why,
                 "event": msgspec.Raw(row["value"].translate(ONE_LINE)),
             }
-            out.write(msgspec.json.encode(told) + b"\n")
+            out.write(msgspec.json.encode(entry) + b"\n")
         out.flush()
         os.fsync(out.fileno())
 
@@ -112,11 +112,11 @@ class Apart:
         self._is_open = False
         self._append: asyncio.Future[None] | None = None
 
-    async def begin(self, lot: Sequence[Frame], attempt: asyncio.Future[Left]) -> None:
+    async def begin(self, frames: Sequence[Frame], attempt: asyncio.Future[Left]) -> None:
         """Take the first frames, whose rows `attempt` has tried to send, or still tries to; raises OSError."""
         if not self._is_open:
             self._open()
-        await self.add(lot)
+        await self.add(frames)
         behind = self._writer.end
 
         async def finish() -> SpoolPosition:
@@ -132,9 +132,9 @@ class Apart:
         self.reason = "not tried again since the start"
         self._start(None)
 
-    async def add(self, lot: Sequence[Frame]) -> None:
+    async def add(self, frames: Sequence[Frame]) -> None:
         """Returns when the frames are on disk; raises OSError."""
-        data = b"".join(frame(one.topic, one.time, one.events()) for one in lot)
+        data = b"".join(frame(spooled.topic, spooled.time, spooled.events()) for spooled in frames)
         self._append = asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)
         await asyncio.shield(self._append)  # its thread cannot be stopped
         self._replay.more()
@@ -176,8 +176,8 @@ class Apart:
         rmtree(self._folder.path)
         await self._replay.stop()
 
-    async def _deliver(self, found: list[Frame]) -> None:
-        await self._send(table([one.events() for one in found], [one.time for one in found]), None)
+    async def _deliver(self, frames: list[Frame]) -> None:
+        await self._send(table([spooled.events() for spooled in frames], [spooled.time for spooled in frames]), None)
 
     async def _send(self, rows: pa.RecordBatch, error: KafkaError | None) -> None:
         """Send the rows again and again until none is left."""
@@ -220,7 +220,7 @@ class Carrier:
 
     def size(self) -> int:
         """Bytes on disk."""
-        return self._replay.size() + sum(one.size() for one in self.apart.values())
+        return self._replay.size() + sum(apart.size() for apart in self.apart.values())
 
     def more(self) -> None:
         """Call this when something was written."""
@@ -236,23 +236,25 @@ class Carrier:
 
     async def stop(self) -> None:
         await self._replay.stop()
-        for topic, one in list(self.apart.items()):
+        for topic, apart in list(self.apart.items()):
             if topic in self.apart:  # not if Kafka got its events while another one stopped
-                await one.stop()
+                await apart.stop()
 
-    async def _deliver(self, found: list[Frame]) -> None:
+    async def _deliver(self, frames: list[Frame]) -> None:
         by_topic: dict[str, list[Frame]] = defaultdict(list)
-        for one in found:
-            by_topic[one.topic].append(one)
+        for spooled in frames:
+            by_topic[spooled.topic].append(spooled)
         self._sent_at = asyncio.get_running_loop().time()
-        await asyncio.gather(*(self._carry(topic, lot) for topic, lot in by_topic.items()))
+        await asyncio.gather(*(self._carry(topic, of_topic) for topic, of_topic in by_topic.items()))
         self._sent_at = None
 
-    async def _carry(self, topic: str, lot: list[Frame]) -> None:
+    async def _carry(self, topic: str, frames: list[Frame]) -> None:
         while (apart := self.apart.get(topic)) is not None:
-            if await self._is_written(topic, apart.add(lot)):
+            if await self._is_written(topic, apart.add(frames)):
                 return
-        attempt = self._attempt(topic, table([one.events() for one in lot], [one.time for one in lot]))
+        attempt = self._attempt(
+            topic, table([spooled.events() for spooled in frames], [spooled.time for spooled in frames])
+        )
         began, there = asyncio.get_running_loop().time(), 0
         try:
             while there < 2:
@@ -274,7 +276,7 @@ class Carrier:
         except BaseException:
             attempt.cancel()
             raise
-        await self._put_apart(topic, lot, attempt, str(error) if error else f"not taken for {PATIENCE:.0f} s")
+        await self._put_apart(topic, frames, attempt, str(error) if error else f"not taken for {PATIENCE:.0f} s")
 
     def _attempt(self, topic: str, rows: pa.RecordBatch) -> asyncio.Future[Left]:
         return asyncio.ensure_future(self._send(topic, rows))
@@ -286,13 +288,13 @@ class Carrier:
             return False
         return True
 
-    async def _put_apart(self, topic: str, lot: list[Frame], attempt: asyncio.Future[Left], reason: str) -> None:
-        one = self._new(topic)
-        one.reason = reason
-        while not await self._is_written(topic, one.begin(lot, attempt)):
+    async def _put_apart(self, topic: str, frames: list[Frame], attempt: asyncio.Future[Left], reason: str) -> None:
+        apart = self._new(topic)
+        apart.reason = reason
+        while not await self._is_written(topic, apart.begin(frames, attempt)):
             pass
         self._said = ""
-        self.apart[topic] = one
+        self.apart[topic] = apart
         where = self._folder.of_topic(topic).path
         log.warning("the spool's events for %s wait in %s, the others continue: %s", topic, where, reason)
 
@@ -388,10 +390,10 @@ class Replay:
             if until is None and self._place.offset >= self._sizes.get(self._place.segment, 0):
                 await self._reached(SpoolPosition(self._place.segment + 1, 0))
                 continue
-            found, place = await asyncio.to_thread(self._folder.read, self._place, until, SOME)
-            if not found:
+            frames, place = await asyncio.to_thread(self._folder.read, self._place, until, SOME)
+            if not frames:
                 raise damaged(self._folder.file(self._place.segment), self._place.offset)
-            await self._deliver(found)
+            await self._deliver(frames)
             await self._reached(place)
 
     async def _reached(self, place: SpoolPosition) -> None:

@@ -97,11 +97,11 @@ def _payload(data: bytes, at: int) -> bytes:
 
 def _is_torn(data: bytes, at: int) -> bool:
     """Whether no whole frame follows the damaged one at this offset, whose length may be wrong, too."""
-    found = data.find(FIRST, at + HEAD.size + 1)
-    while found >= 0:
-        if _payload(data, found - HEAD.size):
+    candidate = data.find(FIRST, at + HEAD.size + 1)
+    while candidate >= 0:
+        if _payload(data, candidate - HEAD.size):
             return False
-        found = data.find(FIRST, found + 1)
+        candidate = data.find(FIRST, candidate + 1)
     return True
 
 
@@ -121,9 +121,9 @@ class SpoolFolder:
 
     def make(self) -> None:
         """Create the folder and its parents if they are missing."""
-        missing = [one for one in (self.path, *self.path.parents) if not one.exists()]
-        for one in reversed(missing):
-            one.mkdir(mode=0o700, exist_ok=True)
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o700, exist_ok=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -151,7 +151,7 @@ class SpoolFolder:
     def topics(self) -> list[str]:
         """The topics whose events are kept apart, each in a folder of its own."""
         parts = sorted(self.path.glob(f"{TOPIC}*"))
-        return [one.name.removeprefix(TOPIC) for one in parts if SpoolFolder(one).segments()]
+        return [folder.name.removeprefix(TOPIC) for folder in parts if SpoolFolder(folder).segments()]
 
     def of_topic(self, topic: str) -> SpoolFolder:
         return SpoolFolder(self.path / f"{TOPIC}{topic}")
@@ -229,12 +229,12 @@ class SpoolFolder:
             size = os.fstat(file.fileno()).st_size if end is None else end
             file.seek(place.offset)
             data = file.read(min(most, size - place.offset))
-            found = list(frames(data))
-            if not found and data:  # one frame that is larger than `most`
+            with_ends = list(frames(data))
+            if not with_ends and data:  # one frame that is larger than `most`
                 file.seek(place.offset)
-                found = list(frames(file.read(size - place.offset)))[:1]
-        ends = found[-1][1] if found else 0
-        return [one for one, _ in found], SpoolPosition(place.segment, place.offset + ends)
+                with_ends = list(frames(file.read(size - place.offset)))[:1]
+        ends = with_ends[-1][1] if with_ends else 0
+        return [spooled for spooled, _ in with_ends], SpoolPosition(place.segment, place.offset + ends)
 
     def sync(self) -> None:
         """Sync the folder, so that the names of new files are on disk."""
@@ -260,8 +260,8 @@ class SpoolFolder:
         os.truncate(file, whole)
 
     def _keep_aside(self, file: Path, data: bytes, at: int) -> None:
-        kept = file.with_name(f"{file.stem}-{at}{DAMAGED}")
-        with open(kept, "wb", opener=private) as out:
+        aside = file.with_name(f"{file.stem}-{at}{DAMAGED}")
+        with open(aside, "wb", opener=private) as out:
             out.write(data[at:])
             out.flush()
             os.fsync(out.fileno())
@@ -269,7 +269,7 @@ class SpoolFolder:
         log.warning(
             "%s: its last %d bytes, from byte %d on, are not a whole request. They were cut short before they were"
             " acknowledged, or damaged since; they are kept in %s",
-            *(file, len(data) - at, at, kept),
+            *(file, len(data) - at, at, aside),
         )
 
 
@@ -338,17 +338,19 @@ def folders(path: Path, worker: int, workers: int) -> tuple[SpoolFolder, list[Sp
     itself, several use a folder each in it. The numbers decide who takes over what, so no two take the same folder.
     """
     parts = {number: SpoolFolder(path / f"{WORKER}{number}") for number in _numbers(path)}
-    left = {number: one for number, one in parts.items() if workers == 1 or number >= workers}
+    left = {number: folder for number, folder in parts.items() if workers == 1 or number >= workers}
     if workers == 1:
         own = SpoolFolder(path)
     else:
         own = SpoolFolder(path / f"{WORKER}{worker}")
         left[0] = SpoolFolder(path)
-    return own, [one for number, one in sorted(left.items()) if number % workers == worker and one.has_events()]
+    return own, [
+        folder for number, folder in sorted(left.items()) if number % workers == worker and folder.has_events()
+    ]
 
 
 def _numbers(path: Path) -> list[int]:
-    names = (one.name.removeprefix(WORKER) for one in path.glob(f"{WORKER}*"))
+    names = (folder.name.removeprefix(WORKER) for folder in path.glob(f"{WORKER}*"))
     return [int(name) for name in names if name.isdecimal()]
 
 

@@ -77,14 +77,14 @@ class Workers:
             self._due = dict.fromkeys(range(self._count), 0.0)
             while self._running or self._due:
                 self._start_due()
-                for one in wait([woken, *self._running], self._patience()):
-                    if isinstance(one, Connection):
-                        self._hear(self._running[one])
+                for readable in wait([woken, *self._running], self._patience()):
+                    if isinstance(readable, Connection):
+                        self._hear(self._running[readable])
                     else:
                         woken.recv(100)
                 while asked:
                     self._stop(asked.pop(0))
-                if not announced and sum(one.ready for one in self._running.values()) == self._count:
+                if not announced and sum(worker.ready for worker in self._running.values()) == self._count:
                     announced = True
                     ready()
         if self._error:
@@ -139,9 +139,9 @@ class Workers:
         self._stopping = True
         self._due.clear()
         self._bound.close()
-        for one in self._running.values():
-            assert one.process.pid
-            os.kill(one.process.pid, number)
+        for worker in self._running.values():
+            assert worker.process.pid
+            os.kill(worker.process.pid, number)
 
 
 @contextmanager

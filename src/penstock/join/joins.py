@@ -263,13 +263,13 @@ class Pairs(TwoSided):
         state = upserted(state, changed, self.state_key)
         places = self._places(state, touched)
         exists = self._exists(*places)
-        left, right = (taken(side(state, one), at) for one, at in zip((LEFT, RIGHT), places, strict=True))
-        told = {VERSION: pa.array(np.full(len(touched), number, np.int64)), DELETED: pa.array(~exists)}
-        joined = _columns(touched, self.key) | _columns(left, self.left) | _columns(right, self.right) | told
+        left, right = (taken(side(state, which), at) for which, at in zip((LEFT, RIGHT), places, strict=True))
+        version_columns = {VERSION: pa.array(np.full(len(touched), number, np.int64)), DELETED: pa.array(~exists)}
+        joined = _columns(touched, self.key) | _columns(left, self.left) | _columns(right, self.right) | version_columns
         return BucketStep(changed, pa.table(joined).filter(pa.array(exists | existed)), state=state)
 
     def _places(self, state: pa.Table, touched: pa.Table) -> tuple[Numbers, Numbers]:
-        left, right = (positions(side(state, one), touched, self.key) for one in (LEFT, RIGHT))
+        left, right = (positions(side(state, which), touched, self.key) for which in (LEFT, RIGHT))
         # Null equals nothing. A full join has one row for a key with nulls: left's, or right's if left has none.
         right[incomplete(touched, self.key) & (left >= 0)] = -1
         return left, right
@@ -292,16 +292,19 @@ class Links(LatestLogic):
         old = state.take(pa.array(change.places[known]))
         was, now = codes([old, change.rows.filter(pa.array(known))], [self.on])
         moved = (was != now) & ~change.gone[known]
-        away = self._told(old.filter(pa.array(moved | change.gone[known])), number, True)
+        away = self._with_versions(old.filter(pa.array(moved | change.gone[known])), number, True)
         away = away.append_column(MOVED, pa.array(moved[moved | change.gone[known]]))
-        here = self._told(change.rows.filter(pa.array(~change.gone)), number, False)
+        here = self._with_versions(change.rows.filter(pa.array(~change.gone)), number, False)
         here = here.append_column(MOVED, pa.array(np.zeros(len(here), bool)))
         changed = with_gone(change.rows.select(self.state.names), change.gone)
         return BucketStep(changed, pa.concat_tables([away, here]).combine_chunks())
 
-    def _told(self, rows: pa.Table, number: int, gone: bool) -> pa.Table:
-        told = {ROW_VERSION: pa.array(np.full(len(rows), number)), ROW_DELETED: pa.array(np.full(len(rows), gone))}
-        return pa.table(_columns(rows, self.columns.names) | told)
+    def _with_versions(self, rows: pa.Table, number: int, gone: bool) -> pa.Table:
+        version_columns = {
+            ROW_VERSION: pa.array(np.full(len(rows), number)),
+            ROW_DELETED: pa.array(np.full(len(rows), gone)),
+        }
+        return pa.table(_columns(rows, self.columns.names) | version_columns)
 
 
 @dataclass(frozen=True)
@@ -344,8 +347,8 @@ class Linked(TwoSided):
     def _joined(self, left: pa.Table, right: pa.Table, gone: Mask, number: int) -> pa.Table:
         # A row that points elsewhere gets a higher first part, so that results of its former bucket are older.
         version = (numbers(left[ROW_VERSION]) << 31) + number
-        told = {VERSION: pa.array(version), DELETED: pa.array(gone)}
-        return pa.table(_columns(left, (*self.key, *self.left)) | _columns(right, self.right) | told)
+        version_columns = {VERSION: pa.array(version), DELETED: pa.array(gone)}
+        return pa.table(_columns(left, (*self.key, *self.left)) | _columns(right, self.right) | version_columns)
 
 
 def side(rows: pa.Table, number: int) -> pa.Table:
@@ -382,7 +385,7 @@ class StreamTableLogic(LatestLogic):
     def _joined(self, rows: pa.Table, state: pa.Table) -> pa.Table:
         places = partners(state, rows, self.key)
         if self.how == "inner":
-            found = places >= 0
-            rows, places = rows.filter(pa.array(found)), places[found]
+            has_partner = places >= 0
+            rows, places = rows.filter(pa.array(has_partner)), places[has_partner]
         values = taken(state.select(list(self.values)), places)
         return pa.table({name: rows[name] for name in self.stream} | {name: values[name] for name in self.values})

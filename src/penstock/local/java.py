@@ -66,9 +66,9 @@ def find(accepted: Container[int] = ACCEPTED) -> Java:
             return java
         if java:
             refused.setdefault(java.home, java)
-    found = ", ".join(f"Java {java.version} in {home}" for home, java in refused.items())
+    installed = ", ".join(f"Java {java.version} in {home}" for home, java in refused.items())
     raise PenstockError(
-        f"{_wanted(accepted)} is needed; found {found or 'none'}",
+        f"{_wanted(accepted)} is needed; found {installed or 'none'}",
         where="JAVA_HOME, PATH, " + ", ".join(HOMES),
         next=f"install one, or run: {sys.executable} -m pip install {RUNTIME}",
     )

@@ -72,11 +72,11 @@ def holder(port: int) -> str | None:
 
 
 def _listening(port: int) -> set[str]:
-    found = set()
+    inodes = set()
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in Path("/proc/net", table).read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[3] == LISTENING and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                    found.add(fields[9])
-    return found
+                    inodes.add(fields[9])
+    return inodes

@@ -60,14 +60,14 @@ def _prepare(say: Callable[[str], None]) -> Launch:
 
 def _programs() -> Path:
     """The folder of the newest installed server; raises PenstockError if there is none."""
-    found = {folder: version for folder in _folders() if (version := _version(folder)) >= OLDEST}
-    if not found:
+    version_by_folder = {folder: version for folder in _folders() if (version := _version(folder)) >= OLDEST}
+    if not version_by_folder:
         raise PenstockError(
             "No PostgreSQL server is installed",
             where=f"{', '.join(FOLDERS)}, PATH, the package {PACKAGE}",
             next=f"run: {sys.executable} -m pip install {PACKAGE}, or: apt-get install postgresql",
         )
-    return max(found, key=lambda folder: found[folder])
+    return max(version_by_folder, key=lambda folder: version_by_folder[folder])
 
 
 def _folders() -> Iterator[Path]:

@@ -79,8 +79,8 @@ def tail(log: Path, lines: int = 12) -> str:
     """The last lines of a log, without the frames of stack traces."""
     if not log.exists():
         return ""
-    kept = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
-    return "\n".join(line[:400] for line in kept[-lines:])
+    shown = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
+    return "\n".join(line[:400] for line in shown[-lines:])
 
 
 def _signal(process: Process, number: int) -> None:

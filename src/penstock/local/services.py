@@ -94,7 +94,7 @@ def up(
     Raises PenstockError if a service does not start; services that this call started are stopped then.
     """
     wanted = _named([service.name for service in USUAL] if only is None else only, also)
-    given = {"kafka": kafka_port, "cassandra": cql_port, "registry": registry_port, "postgres": postgres_port}
+    port_by_service = {"kafka": kafka_port, "cassandra": cql_port, "registry": registry_port, "postgres": postgres_port}
     root = root.absolute()
     with locked(root):
         records = load(root)
@@ -106,15 +106,15 @@ def up(
         try:
             for service in wanted:
                 record = records.setdefault(service.name, Record())
-                if not start.runs_already(service, record, root, given[service.name]):
+                if not start.runs_already(service, record, root, port_by_service[service.name]):
                     started.append(record)
-                    start.start(service, records, root, given[service.name], say)
+                    start.start(service, records, root, port_by_service[service.name], say)
             for service in wanted:
                 if not start.serves(service, records[service.name], root):
                     raise start.failed(service, records[service.name], root)
         except BaseException:
             start.stop(started)
-            # A full disk is told by the first error. The old record is of processes that have ended, which it shows.
+            # The first error reports a full disk. The old record is of processes that have ended, which it shows.
             with suppress(PenstockError):
                 save(root, records)
             raise
@@ -140,8 +140,8 @@ def status(root: Path = ROOT) -> list[Status]:
     """The state of Kafka and Cassandra, even if never started, and of other services until they are stopped."""
     root = root.absolute()
     records = load(root)
-    found = {service: records.get(service.name, Record()) for service in ALL}
-    return [_status(s, record, root) for s, record in found.items() if s in USUAL or record.process]
+    record_by_service = {service: records.get(service.name, Record()) for service in ALL}
+    return [_status(s, record, root) for s, record in record_by_service.items() if s in USUAL or record.process]
 
 
 def _start_again(service: Service) -> str:

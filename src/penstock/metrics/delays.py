@@ -120,8 +120,8 @@ class SinkCounts:
         return cls(*numbers, tuple(map(int, row["buckets"])), float(row["seconds"]), letters=letters)
 
 
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}} if other else one
+def _sum(counts: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: counts.get(name, 0) + other.get(name, 0) for name in {**counts, **other}} if other else counts
 
 
 # In tasks: delays from event times.
@@ -158,8 +158,8 @@ class DelayCounts:
         times, each = _known(times, each)
         delays = now - np.clip(times, OLDEST, now)
         weights = None if isinstance(each, int) else each
-        found = np.bincount(np.searchsorted(_BOUNDS, delays), weights, minlength=len(self.buckets))
-        self.buckets += found.astype(np.int64)
+        counted = np.bincount(np.searchsorted(_BOUNDS, delays), weights, minlength=len(self.buckets))
+        self.buckets += counted.astype(np.int64)
         self.seconds += float((delays * (each / 1_000_000)).sum())
 
     def counts(self, *, bytes: int = 0, retries: int = 0) -> SinkCounts:
@@ -215,11 +215,11 @@ class EventTimes:
     @classmethod
     def of_packed(cls, data: bytes, rows: int) -> EventTimes:
         """What `packed` made; `rows` is the number of rows, also of those without a time."""
-        made, numbers = cls(), np.frombuffer(data, np.int64)
-        made.rows, made._old.buckets[-1], made._old_until = rows, numbers[0], int(numbers[1])
-        made._old.seconds = float(numbers[2:3].view(np.float64)[0])
-        made._millis, made._each = np.split(numbers[3:], 2)
-        return made
+        times, numbers = cls(), np.frombuffer(data, np.int64)
+        times.rows, times._old.buckets[-1], times._old_until = rows, numbers[0], int(numbers[1])
+        times._old.seconds = float(numbers[2:3].view(np.float64)[0])
+        times._millis, times._each = np.split(numbers[3:], 2)
+        return times
 
     def acknowledged(self, into: DelayCounts, now: int | None = None) -> DelayCounts:
         """Count all rows as acknowledged now; returns `into`."""
@@ -278,8 +278,8 @@ def _now() -> int:
 
 def event_field(frame: DataFrame) -> tuple[str, ...]:
     """The column, or the field of a column, with the times of the rows' events; empty if the frame has none."""
-    kinds = {one.name: one.dataType for one in frame.schema.fields}
-    marked = [one.name for one in frame.schema.fields if one.metadata.get(EVENT_TIME)]
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    marked = [field.name for field in frame.schema.fields if field.metadata.get(EVENT_TIME)]
     change = "key" in kinds and "penstock.table" in frame.schema["key"].metadata
     for name in [*marked, *(["ts"] if change else []), "window_end"]:
         if isinstance(kinds.get(name), st.TimestampType):
@@ -292,16 +292,16 @@ def event_field(frame: DataFrame) -> tuple[str, ...]:
 
 def event_time(frame: DataFrame) -> Column | None:
     """The time of each row's event, a timestamp column; None if the frame has none."""
-    found = event_field(frame)
-    return F.col(_spelt(found)) if found else None
+    path = event_field(frame)
+    return F.col(_spelt(path)) if path else None
 
 
 def event_micros(frame: DataFrame) -> Column | None:
     """The time of each row's event in microseconds since 1970, a bigint column; None if the frame has none."""
     if TIME in frame.columns:
         return F.col(TIME)
-    found = event_field(frame)
-    return _micros(found).alias(TIME) if found else None
+    path = event_field(frame)
+    return _micros(path).alias(TIME) if path else None
 
 
 def _micros(path: Sequence[str]) -> Column:
@@ -317,9 +317,9 @@ _with_times: WeakKeyDictionary[DataFrame, DataFrame] = WeakKeyDictionary()
 
 def hidden(frame: DataFrame) -> DataFrame:
     """The frame without its column TIME; `timed` of the result gives the frame back."""
-    made = frame.drop(TIME)
-    _with_times[made] = frame
-    return made
+    without_times = frame.drop(TIME)
+    _with_times[without_times] = frame
+    return without_times
 
 
 def timed(frame: DataFrame, column: str | None = None) -> DataFrame:
@@ -331,8 +331,8 @@ def timed(frame: DataFrame, column: str | None = None) -> DataFrame:
         return frame.withColumn(TIME, _micros((column,)))
     if frame in _with_times:
         return _with_times[frame]
-    found = event_micros(frame)
-    return frame if found is None or TIME in frame.columns else frame.withColumn(TIME, found)
+    times = event_micros(frame)
+    return frame if times is None or TIME in frame.columns else frame.withColumn(TIME, times)
 
 
 def observed(counts: DataFrame) -> DataFrame:
@@ -362,16 +362,16 @@ def bad_records(observed: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     A source has the name that `kafka.read` or `cdc.read` got as `name=`; a source of `cdc.read` is only there with
     `bad_values="problem"`. Reasons are those of REASONS; a source without bad records has no reasons.
     """
-    found = {}
+    by_source = {}
     for source, metrics in observed.items():
         row = _mapping(metrics)
         if "problems" in row and "reasons" in row:
             # Spark merges the tasks' bins of a reason only when there are too many of them.
             counts: Counter[str] = Counter()
-            for one in map(_mapping, row["reasons"] or ()):
-                counts[REASONS[int(one["x"])]] += round(one["y"])
-            found[source] = dict(counts)
-    return found
+            for reason_bin in map(_mapping, row["reasons"] or ()):
+                counts[REASONS[int(reason_bin["x"])]] += round(reason_bin["y"])
+            by_source[source] = dict(counts)
+    return by_source
 
 
 def _mapping(row: Any) -> Mapping[str, Any]:
@@ -392,8 +392,8 @@ def add_rows(query: str, rows: Sequence[Row]) -> None:
 
 def add_observed(query_id: str, observed: Mapping[str, Any]) -> None:
     """Add the counts in the observed metrics of a query's progress; call it once with each progress."""
-    if (found := observed.get(OBSERVED)) is not None:
-        for row in _mapping(found)["tasks"]:
+    if (counts := observed.get(OBSERVED)) is not None:
+        for row in _mapping(counts)["tasks"]:
             add(str(query_id), SinkCounts.of(_mapping(row)))
 
 
@@ -459,8 +459,8 @@ def reason_of(text: str) -> str:
     """The class of the error at the end of a traceback, such as MessageTooLarge or DatabaseUnavailable."""
     if of_rows := _OF_ROWS.search(text):
         return "".join(word.capitalize() for word in of_rows[1].split("_"))
-    found = _OURS.findall(text) or _CLASS.findall(text)
-    return str(found[-1]) if found else OTHER
+    classes = _OURS.findall(text) or _CLASS.findall(text)
+    return str(classes[-1]) if classes else OTHER
 
 
 def _add_failure(query: str, reason: str) -> None:

@@ -20,13 +20,15 @@ KEPT = 1 << 15
 
 def text(metrics: Iterable[Metric]) -> bytes:
     """The text of these metrics; what UTF-8 cannot encode, such as a byte of a path that is not UTF-8, is `?`."""
-    lines = (line for one in metrics for line in lines_of(one.name, one.documentation, one.type, samples(one)))
+    lines = (
+        line for metric in metrics for line in lines_of(metric.name, metric.documentation, metric.type, samples(metric))
+    )
     return "".join(lines).encode(errors="replace")
 
 
 def samples(metric: Metric) -> Iterator[tuple[str, float]]:
     """The series and the value of each sample."""
-    return ((series(one.name, *one.labels.items()), one.value) for one in metric.samples)
+    return ((series(sample.name, *sample.labels.items()), sample.value) for sample in metric.samples)
 
 
 def lines_of(name: str, documentation: str, kind: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:
@@ -36,8 +38,8 @@ def lines_of(name: str, documentation: str, kind: str, samples: Iterable[tuple[s
     elif kind == "info":
         name, kind = f"{name}_info", "gauge"
     yield f"# HELP {name} {_escaped(documentation)}\n# TYPE {name} {kind}\n"
-    for one, value in samples:
-        yield f"{one} {floatToGoString(value)}\n"  # type: ignore[no-untyped-call]
+    for series_name, value in samples:
+        yield f"{series_name} {floatToGoString(value)}\n"  # type: ignore[no-untyped-call]
 
 
 @lru_cache(KEPT)

@@ -34,7 +34,7 @@ _stamps: dict[str, bytes] = {}
 
 def compiled(function: F) -> F:
     """The function in machine code: compiled at its first call, cached on disk for later processes."""
-    return cast(F, _kept(njit(nogil=True)(function)))
+    return cast(F, _cached(njit(nogil=True)(function)))
 
 
 def uncounted(function: F) -> F:
@@ -42,7 +42,7 @@ def uncounted(function: F) -> F:
 
     The counts are atomic, and took a third of the time of loops that call each other for a few words of an array.
     """
-    return cast(F, _kept(njit(nogil=True, _nrt=False)(function)))
+    return cast(F, _cached(njit(nogil=True, _nrt=False)(function)))
 
 
 def read_only(array: Array) -> Array:
@@ -51,7 +51,7 @@ def read_only(array: Array) -> Array:
     return array
 
 
-def _kept(function: Any) -> Any:
+def _cached(function: Any) -> Any:
     # With NUMBA_DISABLE_JIT this is the Python function.
     if isinstance(function, Dispatcher):
         function.enable_caching()

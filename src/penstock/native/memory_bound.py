@@ -26,8 +26,8 @@ _LOG = logging.getLogger(__name__)
 def of_executor() -> int:
     """Bytes for the state that an executor's workers share."""
     text = os.environ.get(VARIABLE)
-    if text is not None and (given := size_in_bytes(text)) is not None:
-        return given
+    if text is not None and (size := size_in_bytes(text)) is not None:
+        return size
     bound = _of_system() // SHARE
     if text is not None:
         _LOG.warning(
@@ -45,8 +45,8 @@ def of_worker() -> int:
 
 def size_in_bytes(text: str) -> int | None:
     """The bytes of a size such as 700m or 4g; None if it is not one."""
-    found = SIZE.fullmatch(text)
-    return int(found[1]) * UNITS[found[2].lower()] if found else None
+    match = SIZE.fullmatch(text)
+    return int(match[1]) * UNITS[match[2].lower()] if match else None
 
 
 def _of_system() -> int:

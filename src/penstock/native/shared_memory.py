@@ -7,7 +7,7 @@ name has a slot in it, which one worker holds at a time. A system without such f
 their own state.
 
 The memory is bounded (`memory_bound`). A value that does not fit goes to disk until it is asked for again. Values are
-only copies of what Spark has in its state: one that cannot be kept is forgotten, and its user makes it anew.
+only copies of what Spark has in its state: one that cannot be kept is forgotten, and its user makes it again.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Slot:
 
     def _lost(self, verb: str, problem: OSError) -> None:
         """Nothing but time is lost: Spark has the value in its state."""
-        _LOG.warning("state cannot be %s %s: %s; it is made anew, slowly", verb, self.memory.files.folder, problem)
+        _LOG.warning("state cannot be %s %s: %s; it is made again, slowly", verb, self.memory.files.folder, problem)
         self._empty()
 
 
@@ -251,17 +251,17 @@ def place(name: str, form: Form[T]) -> Iterator[SharedValue[T]]:
     """
     with held(name) as slot:
         if slot is None:
-            found = SharedValue(_OWN.pop(name, (0, None))[1])
+            shared = SharedValue(_OWN.pop(name, (0, None))[1])
         else:
             whole, slot.notes[0] = bool(slot.notes[0]), False
-            found = SharedValue(form.take(slot) if whole else None)
-        yield found
-        if found.kept is None:
+            shared = SharedValue(form.take(slot) if whole else None)
+        yield shared
+        if shared.kept is None:
             return
         if slot is None:
-            _keep(name, found.kept, form.size(found.kept))
+            _keep(name, shared.kept, form.size(shared.kept))
         else:
-            form.put(slot, found.kept)
+            form.put(slot, shared.kept)
             slot.notes[0] = True
             _fit(slot)
 

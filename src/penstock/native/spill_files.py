@@ -75,9 +75,9 @@ class SpillFiles:
 def _write(file: BinaryIO, data: Array) -> None:
     for start in range(0, len(data), PIECE):
         piece = data[start : start + PIECE]
-        made = pa.compress(pa.py_buffer(piece), CODEC, asbytes=True)
-        file.write(HEAD.pack(len(made), crc32c(made), len(piece)))
-        file.write(made)
+        packed = pa.compress(pa.py_buffer(piece), CODEC, asbytes=True)
+        file.write(HEAD.pack(len(packed), crc32c(packed), len(piece)))
+        file.write(packed)
 
 
 def _read(file: BinaryIO, data: Array) -> None:
@@ -85,10 +85,10 @@ def _read(file: BinaryIO, data: Array) -> None:
         piece = data[start : start + PIECE]
         head = file.read(HEAD.size)
         length, checksum, size = HEAD.unpack(head) if len(head) == HEAD.size else (0, 0, 0)
-        made = file.read(length) if 0 < length <= 2 * PIECE + HEAD.size else b""
-        if size != len(piece) or len(made) != length or crc32c(made) != checksum:
+        packed = file.read(length) if 0 < length <= 2 * PIECE + HEAD.size else b""
+        if size != len(piece) or len(packed) != length or crc32c(packed) != checksum:
             raise OSError(f"the file of a state is damaged at byte {file.tell()}")
-        piece[:] = np.frombuffer(pa.decompress(made, size, CODEC), np.uint8)
+        piece[:] = np.frombuffer(pa.decompress(packed, size, CODEC), np.uint8)
 
 
 def _alive(pid: str) -> bool:

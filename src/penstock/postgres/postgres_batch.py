@@ -90,9 +90,9 @@ def is_applied(session: Session, batch: Batch, table: str) -> bool:
 
     Raises PenstockError if it has a later batch, another batch with this number, or lacks earlier batches.
     """
-    found = session.rows(f"SELECT batch, marker FROM {APPLIED} WHERE query = {literal(batch.query)}")
+    rows = session.rows(f"SELECT batch, marker FROM {APPLIED} WHERE query = {literal(batch.query)}")
     session.commit()
-    marker = Marker.read(int(found[0][0]), found[0][1]) if found else None
+    marker = Marker.read(int(rows[0][0]), rows[0][1]) if rows else None
     sink = f"PostgreSQL table {table}"
     forget = f"or, if these rows may be missing, run there: DELETE FROM {APPLIED} WHERE query = {literal(batch.query)}"
     require_next(marker, batch, sink, next=forget)
@@ -125,9 +125,11 @@ def copy(
             return
         load = secrets.randbits(63)
         rows = _numbered(chain([first], some), load, task() * PART if keyed else None)
-        one = next(rows)
+        first_numbered = next(rows)
         with connected(url, where) as session:
-            session.copy(SCHEMA, stage, pa.RecordBatchReader.from_batches(one.schema, chain([one], rows)))
+            session.copy(
+                SCHEMA, stage, pa.RecordBatchReader.from_batches(first_numbered.schema, chain([first_numbered], rows))
+            )
             session.commit()
         yield staged.result(load)
 

@@ -112,9 +112,9 @@ def layout(
     """The layout of the staging table; raises PenstockError if the frame does not fit the table."""
     known = {target.name: target for target in targets}
     if not known:
-        made = create_statement(frame, table, key, deleted)
+        statement = create_statement(frame, table, key, deleted)
         raise PenstockError(
-            f"there is no table {table}", where="PostgreSQL", next=f"name it with its schema, or run: {made}"
+            f"there is no table {table}", where="PostgreSQL", next=f"name it with its schema, or run: {statement}"
         )
     _require_key(frame, table, unique, key)
     for extra in filter(None, (version, deleted)):

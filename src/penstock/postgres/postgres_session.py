@@ -77,16 +77,16 @@ def quoted(name: str) -> str:
 
 def failure(error: Any, where: str) -> PenstockError:
     """The driver's error as a PenstockError. No SQLSTATE means no connection: transient unless `url` is wrong."""
-    told = said(str(error))
+    message = said(str(error))
     state = error.sqlstate or ""
     if is_mistaken(error):
         step = "fix url= or libpq's environment (PGPASSWORD, sslmode), or create what is missing"
-        return PenstockError(f"PostgreSQL cannot be reached with this url: {told}", where=where, next=step)
+        return PenstockError(f"PostgreSQL cannot be reached with this url: {message}", where=where, next=step)
     if is_passing(error):
         step = "check its log" if state else "check that PostgreSQL runs at the address of url=, then its log"
-        return Unavailable(f"PostgreSQL is unavailable or out of resources: {told}", where=where, next=step)
+        return Unavailable(f"PostgreSQL is unavailable or out of resources: {message}", where=where, next=step)
     step = "grant the user this right" if state == "42501" else "fix the data or the table; nothing was written"
-    return PenstockError(f"PostgreSQL refused: {told}", where=where, next=step)
+    return PenstockError(f"PostgreSQL refused: {message}", where=where, next=step)
 
 
 def is_mistaken(error: Any) -> bool:
@@ -103,6 +103,6 @@ def is_passing(error: Any) -> bool:
 def said(text: str) -> str:
     """The server's message, without the driver's words and the statement."""
     first = SECRET.sub(r"\1", text.split("\n\nQuery was:")[0].strip())
-    found = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", first) or re.search(r"\[libpq\]\s+(.*)", first)
+    match = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", first) or re.search(r"\[libpq\]\s+(.*)", first)
     details = re.findall(r"^(DETAIL|CONTEXT):\s+(.*)$", first, re.MULTILINE)
-    return " ".join([found[1] if found else first, *(f"({text})" for _, text in details)])
+    return " ".join([match[1] if match else first, *(f"({text})" for _, text in details)])

@@ -89,15 +89,15 @@ class PostgresSink:
 
     def keyed(self, table: KeyedFrame) -> PostgresSink:
         """The sink for a table's rows; see `write`."""
-        given = ", ".join(f'"{name}"' for name in table.key)
-        require_key("postgres.sink", f"PostgreSQL table {self.table}", self.key, table, f"set key=[{given}]")
+        key_names = ", ".join(f'"{name}"' for name in table.key)
+        require_key("postgres.sink", f"PostgreSQL table {self.table}", self.key, table, f"set key=[{key_names}]")
         require_same("postgres.sink", self.version, self.deleted, table)
         return replace(self, version=table.version, deleted=table.deleted)
 
     def _name(self, session: Session) -> str:
-        found = session.rows(NAME.format(table=literal(self.table)))
+        rows = session.rows(NAME.format(table=literal(self.table)))
         session.commit()
-        return str(found[0][0])
+        return str(rows[0][0])
 
     def _layout(self, frame: DataFrame, session: Session) -> StagingLayout:
         table = literal(self.table)

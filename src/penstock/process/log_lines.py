@@ -68,7 +68,7 @@ class Terminal(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         self._write(_CLEAR if self._status else "")
         if self._missing:
-            self._tell_missing()
+            self._report_missing()
         super().emit(record)
         self._write(self._status)
 
@@ -89,7 +89,7 @@ class Terminal(logging.StreamHandler[TextIO]):
         finally:
             self.release()
 
-    def _tell_missing(self) -> None:
+    def _report_missing(self) -> None:
         try:
             # The last line may have been written in part.
             self.stream.write(self.terminator)

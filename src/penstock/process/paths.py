@@ -51,29 +51,29 @@ def write_program(file: Path, text: str) -> None:
             return
         fresh = file.with_name(f"{file.name}.{os.getpid()}")
         fresh.unlink(missing_ok=True)
-        with fresh.open("x") as made:
-            made.write(text)
+        with fresh.open("x") as out:
+            out.write(text)
         fresh.chmod(0o755)
         fresh.rename(file)
 
 
 def _keep_others_out(folder: Path) -> None:
     """Take from others the right to write to a folder of this user; raises PenstockError for one of another user."""
-    found = folder.stat()
-    if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and found.st_uid != os.geteuid()):
+    status = folder.stat()
+    if status.st_uid not in (0, os.geteuid()) or (status.st_mode & 0o022 and status.st_uid != os.geteuid()):
         raise PenstockError(
             "another user may change the programs in this folder, which this user would run",
             where=str(folder),
             next="set PENSTOCK_CACHE to a folder that only you may write to",
         )
-    if found.st_mode & 0o022:
-        folder.chmod(found.st_mode & 0o7755)
+    if status.st_mode & 0o022:
+        folder.chmod(status.st_mode & 0o7755)
 
 
 def _is_ours(file: Path, text: str) -> bool:
     try:
-        found = file.lstat()
-        safe = stat.S_ISREG(found.st_mode) and found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
+        status = file.lstat()
+        safe = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
         return safe and file.read_text() == text
     except (FileNotFoundError, UnicodeDecodeError):
         return False

@@ -34,7 +34,7 @@ def without_logins(text: str) -> str:
             parts += [text[at:start], HIDDEN]
         at = max(at, end)
     hidden = "".join([*parts, text[at:]])
-    # Messages repeat the login of a URL, such as "u:p@host", outside of it. A text with many logins is no message.
+    # Messages repeat the login of a URL, such as "u:p@host", outside of it. A text with many logins is not a message.
     for login in list(dict.fromkeys(text[start:end] for start, end in places))[:FEW]:
         hidden = hidden.replace(f":{login}@", f":{HIDDEN}@").replace(f"//{login}@", f"//{HIDDEN}@")
         hidden = hidden.replace(f"={login}", f"={HIDDEN}")
@@ -51,15 +51,15 @@ def _login_places(text: str) -> Iterator[tuple[int, int]]:
     if "://" not in text:
         return
     begin = 0
-    for end, following in [*(found.span() for found in _URL_OF_LIST.finditer(text)), (len(text), len(text))]:
+    for end, following in [*(match.span() for match in _URL_OF_LIST.finditer(text)), (len(text), len(text))]:
         yield from sorted(_places_of_url(text[begin:end], begin))
         begin = following
 
 
 def _places_of_url(url: str, begin: int) -> Iterator[tuple[int, int]]:
     """The same for one URL, which begins at `begin`."""
-    scheme, found, rest = url.partition("://")
-    begin += len(scheme) + len(found)
+    scheme, separator, rest = url.partition("://")
+    begin += len(scheme) + len(separator)
     login, at, _ = rest.rpartition("@")
     user, colon, password = login.partition(":")
     if scheme and at and (password if colon else user):

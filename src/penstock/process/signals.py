@@ -44,7 +44,7 @@ def listen(*events: Event) -> None:
 
 def heeded() -> list[signal.Signals]:
     """The signals that end this process: started by `nohup`, it goes on when its terminal is closed."""
-    return [one for one in ENDING if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]
+    return [ending for ending in ENDING if ending != signal.SIGHUP or signal.getsignal(ending) is not signal.SIG_IGN]
 
 
 @contextmanager

@@ -115,10 +115,10 @@ def _is_java(pid: int) -> bool:
 def _read(file: TextIO) -> dict[str, Any]:
     file.seek(0)
     try:
-        found = json.loads(file.read() or "{}")
+        content = json.loads(file.read() or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _write(file: TextIO, **pids: int) -> None:

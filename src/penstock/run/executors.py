@@ -51,14 +51,14 @@ def require_executors(session: SparkSession, checkpoint: Location | None) -> Non
         return
     where = f"executors of {session.sparkContext.master}"
     with _mark(checkpoint) if isinstance(checkpoint, Path) else nullcontext() as mark:
-        found = _ask(session, mark, where)
-    for one in found:
-        if one.version != penstock.__version__:
-            what = f"{one.host} has penstock {one.version}, and the driver has {penstock.__version__}"
+        executors = _ask(session, mark, where)
+    for executor in executors:
+        if executor.version != penstock.__version__:
+            what = f"{executor.host} has penstock {executor.version}, and the driver has {penstock.__version__}"
             raise PenstockError(what, where=where, next=INSTALL)
-        if not one.sees:
+        if not executor.sees:
             raise PenstockError(
-                f"{one.host} does not see the checkpoint {checkpoint}, in which executors write state",
+                f"{executor.host} does not see the checkpoint {checkpoint}, in which executors write state",
                 where=where,
                 next="give --checkpoints a folder that all machines share at the same path",
             )

@@ -67,7 +67,7 @@ MODULES = frozenset(
         "wire.producer.table_receipts",
     )
 )
-"""The modules whose errors end queries; a text that names another one is no reason to load that."""
+"""The modules whose errors end queries; a text that names another one does not load that."""
 
 _ADVICE = (
     (
@@ -136,16 +136,16 @@ def _java_error(error: Any) -> tuple[str, str] | None:
 
     Spark's message does not name it: an error of the JVM often has no text.
     """
-    found = None
+    innermost = None
     while error is not None:
         # Spark's and Scala's assertions have a text, and say what they are.
         if _is_a(error, "java.lang.Error") and not _is_a(error, "java.lang.AssertionError"):
-            found = error
+            innermost = error
         error = error.getCause()
-    if found is None:
+    if innermost is None:
         return None
-    said = str(found.toString()).partition("\n")[0]
-    stack = [f"  at {one.toString()}" for one in list(found.getStackTrace())[:STACK]]
+    said = str(innermost.toString()).partition("\n")[0]
+    stack = [f"  at {frame.toString()}" for frame in list(innermost.getStackTrace())[:STACK]]
     return said, "\n".join([said, *stack])
 
 
@@ -163,7 +163,7 @@ def of_error(error: PenstockError) -> Fault:
 def of_spark(error: PySparkException | Py4JJavaError, where: str) -> PenstockError:
     """Spark's error as a PenstockError: the original one, if a Python process of Spark raised it.
 
-    All errors of Spark are told by it that a pipeline's file causes while its queries are made and started.
+    It is for all errors of Spark that a pipeline's file causes while its queries are built and started.
     """
     if isinstance(error, Py4JJavaError):
         # PySpark passes most Java exceptions unchanged.
@@ -173,8 +173,8 @@ def of_spark(error: PySparkException | Py4JJavaError, where: str) -> PenstockErr
         return as_error(ours, where)
     if TRACEBACK in said:
         return PenstockError(_last_line(said), where=where)
-    told = refusal(error)
-    return PenstockError(told.what, where=where, next=told.next)
+    refused = refusal(error)
+    return PenstockError(refused.what, where=where, next=refused.next)
 
 
 def as_error(fault: Fault, where: str) -> PenstockError:
@@ -202,10 +202,10 @@ def _from_traceback(text: str) -> Fault | None:
 
 def _summary(chain: list[tuple[set[str], str]], query: StreamingQuery) -> str:
     """The innermost message; for an error in a Python function its last line, which names the error, and its place."""
-    told = [text for _, text in chain if text.strip()]
-    if told and TRACEBACK in told[-1]:
-        return _last_line(told[-1], query)
-    said = next(iter(_lines(told[-1])), "") if told else ""
+    texts = [text for _, text in chain if text.strip()]
+    if texts and TRACEBACK in texts[-1]:
+        return _last_line(texts[-1], query)
+    said = next(iter(_lines(texts[-1])), "") if texts else ""
     if said and not said.endswith("terminated with exception:"):
         return advised(said)
     died = any("java.io.EOFException" in kinds for kinds, _ in chain)
@@ -229,17 +229,17 @@ def _last_line(text: str, query: StreamingQuery | None = None) -> str:
     if not users:
         return last
     file, line, function = users[-1]
-    called = next((name + found for _, _, name in users if query and (found := _columns(query, name))), "")
+    called = next((name + columns for _, _, name in users if query and (columns := _columns(query, name))), "")
     place = f"in {function}, {file}, line {line}"
     return f"{last}, {place}" + (f", called as {called}" if called else "")
 
 
 def _columns(query: StreamingQuery, function: str) -> str:
-    """The columns that a query gives to a function, in parentheses; empty if it is no function of columns."""
+    """The columns that a query gives to a function, in parentheses; empty if it is not a function of columns."""
     plan = running_query.plan(query)
     for node in nodes(plan):
         for expression in each(node.expressions()):
             for part in nodes(expression):
                 if part.getClass().getSimpleName() == "PythonUDF" and part.name() == function:
-                    return f"({', '.join(str(given.sql()) for given in each(part.children()))})"
+                    return f"({', '.join(str(argument.sql()) for argument in each(part.children()))})"
     return ""

@@ -1,4 +1,4 @@
-"""What a run tells of itself: what its queries read and write, their first rows, how they go on, and their end."""
+"""What a run reports of itself: what its queries read and write, their first rows, how they go on, and their end."""
 
 from __future__ import annotations
 
@@ -82,50 +82,50 @@ class Observers(Observer):
         self._logged: set[tuple[type, type]] = set()
 
     def begins(self, name: str, query: Query, checkpoint: Location) -> None:
-        self._each(lambda one: one.begins(name, query, checkpoint))
+        self._each(lambda observer: observer.begins(name, query, checkpoint))
 
     def started(self, name: str) -> None:
-        self._each(lambda one: one.started(name))
+        self._each(lambda observer: observer.started(name))
 
     def batch(self, name: str, batch: Mapping[str, Any]) -> None:
-        self._each(lambda one: one.batch(name, batch))
+        self._each(lambda observer: observer.batch(name, batch))
 
     def idle(self, name: str) -> None:
-        self._each(lambda one: one.idle(name))
+        self._each(lambda observer: observer.idle(name))
 
     def progress(self, name: str, progress: Mapping[str, Any]) -> None:
-        self._each(lambda one: one.progress(name, progress))
+        self._each(lambda observer: observer.progress(name, progress))
 
     def looked(self, name: str, status: Mapping[str, Any]) -> None:
-        self._each(lambda one: one.looked(name, status))
+        self._each(lambda observer: observer.looked(name, status))
 
     def query_failed(self, name: str, text: str) -> None:
-        self._each(lambda one: one.query_failed(name, text))
+        self._each(lambda observer: observer.query_failed(name, text))
 
     def fault(self, text: str, *, query: str = "", pause: float | None = None, trace: str = "") -> None:
-        self._each(lambda one: one.fault(text, query=query, pause=pause, trace=trace))
+        self._each(lambda observer: observer.fault(text, query=query, pause=pause, trace=trace))
 
     def stopping(self) -> None:
-        self._each(lambda one: one.stopping())
+        self._each(lambda observer: observer.stopping())
 
     def cut(self, name: str) -> None:
-        self._each(lambda one: one.cut(name))
+        self._each(lambda observer: observer.cut(name))
 
     def stopped(self, name: str) -> None:
-        self._each(lambda one: one.stopped(name))
+        self._each(lambda observer: observer.stopped(name))
 
     def ended(self) -> None:
-        self._each(lambda one: one.ended())
+        self._each(lambda observer: observer.ended())
 
     def say(self, line: str) -> None:
-        self._each(lambda one: one.say(line))
+        self._each(lambda observer: observer.say(line))
 
     def _each(self, tell: Callable[[Observer], None]) -> None:
-        for one in self._all:
+        for observer in self._all:
             try:
-                tell(one)
+                tell(observer)
             except Exception as error:
-                self._log(one, error)
+                self._log(observer, error)
 
     def _log(self, observer: Observer, error: Exception) -> None:
         """Log an error with its traceback, each kind once: it may come with every batch."""
@@ -227,10 +227,10 @@ class LifeSigns(Observer):
 
 def reads_of(query: Query, checkpoint: Location) -> tuple[str, ...]:
     """What a query reads, and from where on."""
-    found = list(streams(query.frame))
-    positions = [one.position for one in resumed(store_of(checkpoint, query.frame.sparkSession))]
-    known = [*positions, *[NONE_YET] * len(found)]
-    return tuple(_read(*one, position) for one, position in zip(found, known, strict=False))
+    sources = list(streams(query.frame))
+    positions = [reading.position for reading in resumed(store_of(checkpoint, query.frame.sparkSession))]
+    known = [*positions, *[NONE_YET] * len(sources)]
+    return tuple(_read(*source, position) for source, position in zip(sources, known, strict=False))
 
 
 def writes_of(query: Query) -> tuple[str, ...]:
@@ -240,9 +240,9 @@ def writes_of(query: Query) -> tuple[str, ...]:
 
 def _read(format: str, options: Mapping[str, str], position: str) -> str:
     source = source_of(format, options)
-    given = {name.lower(): value for name, value in options.items()}
-    place = next((f" at {given[name]}" for name in ADDRESSES if name in given), "")
-    start = next((given[name] for name in STARTS if name in given), "")
+    option_by_name = {name.lower(): value for name, value in options.items()}
+    place = next((f" at {option_by_name[name]}" for name in ADDRESSES if name in option_by_name), "")
+    start = next((option_by_name[name] for name in STARTS if name in option_by_name), "")
     begin = start if position == NONE_YET else position
     begin = begin if len(begin) <= MOST else f"{begin[: MOST - 3]}..."
     since = f", from {begin}" if begin else ""

@@ -57,11 +57,11 @@ class Pipeline:
         Raises PenstockError if the function fails, returns something else, or several queries lack names of their own.
         """
         with blame(self.build.__code__.co_filename), real_time.building(self.every == REAL_TIME):
-            made = self.build(spark)
-        queries = [made] if isinstance(made, Query) else list(made) if isinstance(made, Sequence) else []
+            built = self.build(spark)
+        queries = [built] if isinstance(built, Query) else list(built) if isinstance(built, Sequence) else []
         if not queries or not all(isinstance(query, Query) for query in queries):
             raise PenstockError(
-                f"the pipeline {self.name} returned {type(made).__name__} instead of a query",
+                f"the pipeline {self.name} returned {type(built).__name__} instead of a query",
                 next="end its function with `return penstock.write(frame, sink)`, or return a list of queries",
             )
         if self.every == REAL_TIME:
@@ -162,10 +162,10 @@ def blame(file: str | Path) -> Iterator[None]:
 
 
 def _line(error: BaseException, file: str | Path) -> str:
-    found = error.__traceback__
+    entry = error.__traceback__
     places = []
-    while found is not None:
-        if found.tb_frame.f_code.co_filename == str(file):
-            places.append(trial.place(found.tb_frame, found.tb_lasti))
-        found = found.tb_next
+    while entry is not None:
+        if entry.tb_frame.f_code.co_filename == str(file):
+            places.append(trial.place(entry.tb_frame, entry.tb_lasti))
+        entry = entry.tb_next
     return places[-1] if places else ""

@@ -41,7 +41,7 @@ class SourcePosition:
     position: str
     lag: timedelta | None = None
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         about = {"source": str(self.source) if self.source else None, "position": self.position}
         lag = None if self.lag is None else round(self.lag.total_seconds(), 3)
         return about | {"lag_seconds": lag, "offset": _parsed(self.offset)}
@@ -57,7 +57,7 @@ class CheckpointPosition:
     name: str
     folder: str
     query: str | None
-    made: datetime
+    created: datetime
     batch: int | None
     at: datetime | None
     unfinished: int | None
@@ -67,16 +67,16 @@ class CheckpointPosition:
     running: int | str | None
     problem: str | None
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "folder": self.folder,
             "query": self.query,
-            "made": iso(self.made),
+            "made": iso(self.created),
             "batch": self.batch,
             "batch_at": None if self.at is None else iso(self.at),
             "unfinished_batch": self.unfinished,
-            "sources": [one.told() for one in self.readings],
+            "sources": [reading.to_json() for reading in self.readings],
             "sinks": None if self.sinks is None else list(self.sinks),
             "stateful": self.stateful,
             "held_by": self.running,
@@ -123,7 +123,7 @@ def show(root: CheckpointFolder, name: str) -> CheckpointPosition:
         name,
         store.where,
         query,
-        _made(store),
+        _created(store),
         log.committed[-1] if log.committed else None,
         datetime.fromtimestamp(batch.at, UTC) if batch else None,
         unfinished,
@@ -200,8 +200,8 @@ def move(root: CheckpointFolder, name: str, to: str, *, keep_state: bool = False
         number = log.planned[-1] if stateful else log.last + 1
         if not dry:
             number = log.replace(after) if stateful else log.add(after)
-    known = tuple(one.position for one in _readings(before, identity))
-    return Move(number, stateful, known, tuple(one.position for one in _readings(after, identity)))
+    known = tuple(reading.position for reading in _readings(before, identity))
+    return Move(number, stateful, known, tuple(reading.position for reading in _readings(after, identity)))
 
 
 def moment(text: str) -> datetime | None:
@@ -237,10 +237,10 @@ def _is_checkpoint(folder: CheckpointFolder) -> bool:
 def _folder(root: CheckpointFolder, name: str, *, whole: bool = False) -> CheckpointFolder:
     """The folder of a checkpoint; with `whole` also the folder of a pipeline with several checkpoints."""
     known = checkpoints(root)
-    pipelines = [one.split("/")[0] for one in known] if whole else []
+    pipelines = [checkpoint.split("/")[0] for checkpoint in known] if whole else []
     if name in known or name in pipelines:
         return root.below(name)
-    queries = [one for one in known if one.startswith(f"{name}/")]
+    queries = [checkpoint for checkpoint in known if checkpoint.startswith(f"{name}/")]
     if queries:
         raise PenstockError(f"{name} has several queries", where=root.where, next=f"choose one: {', '.join(queries)}")
     names = f"choose from: {', '.join(known)}" if known else "give --checkpoints DIR: this folder has no checkpoint"
@@ -279,11 +279,11 @@ def _holder(root: CheckpointFolder, name: str) -> int | str | None:
 def _leases(root: CheckpointFolder, name: str) -> list[Lease]:
     """Those that a run may hold, as in `_locks`."""
     pipeline = name.split("/")[0]
-    found = [Lease(root.below(f"{pipeline}.lease"), root.below(pipeline).where)]
+    leases = [Lease(root.below(f"{pipeline}.lease"), root.below(pipeline).where)]
     name = PurePath(urlsplit(root.where).path).name
     above = root.below(f"../{name}.lease")
     # The root of a file system has nothing above it.
-    return found if not name or above.folders() is None else [*found, Lease(above, root.where)]
+    return leases if not name or above.folders() is None else [*leases, Lease(above, root.where)]
 
 
 def _wait(seconds: float) -> bool:
@@ -291,9 +291,9 @@ def _wait(seconds: float) -> bool:
     return False
 
 
-def _made(folder: CheckpointFolder) -> datetime:
+def _created(folder: CheckpointFolder) -> datetime:
     times = (folder.changed(name) for name in (METADATA, FILE, ""))
-    return datetime.fromtimestamp(next(one for one in times if one is not None), UTC)
+    return datetime.fromtimestamp(next(time for time in times if time is not None), UTC)
 
 
 def _stateful(folder: CheckpointFolder) -> bool:
@@ -322,12 +322,12 @@ def _sources(
 
 
 def _guessed(offset: str) -> SourceIdentity:
-    found = _parsed(offset)
-    if _is_cdc(found):
+    parsed = _parsed(offset)
+    if _is_cdc(parsed):
         return SourceIdentity("cdc", format=CDC)
-    if _is_kafka(found):
+    if _is_kafka(parsed):
         # Penstock's Kafka reader keeps these entries besides the offsets.
-        return SourceIdentity("kafka", format=OUR_KAFKA if any(":" in name for name in found) else "")
+        return SourceIdentity("kafka", format=OUR_KAFKA if any(":" in name for name in parsed) else "")
     return SourceIdentity("of an older build")
 
 
@@ -373,39 +373,41 @@ def _position(offset: str | None) -> tuple[str, timedelta | None]:
     """A position in words, and its age if it is a time."""
     if offset is None or offset == NONE:
         return NONE_YET, None
-    found = _parsed(offset)
-    if _is_cdc(found):
-        return _of_cdc(found)
-    if _is_kafka(found):
-        topic = topics(found)[0]
-        at = TopicOffsets.of(found, topic)
+    parsed = _parsed(offset)
+    if _is_cdc(parsed):
+        return _of_cdc(parsed)
+    if _is_kafka(parsed):
+        topic = topics(parsed)[0]
+        at = TopicOffsets.of(parsed, topic)
         if at.time is not None:
             return ("earliest" if at.time == EARLIEST else iso(EPOCH + timedelta(milliseconds=at.time))), None
         return ", ".join(f"{p}: {next}" for p, next in sorted(at.at.items())), None
     return offset if len(offset) <= 80 else f"{offset[:77]}...", None
 
 
-def _of_cdc(found: Mapping[str, Any]) -> tuple[str, timedelta | None]:
-    if found.get("seek") == "earliest":
+def _of_cdc(parsed: Mapping[str, Any]) -> tuple[str, timedelta | None]:
+    if parsed.get("seek") == "earliest":
         return "earliest", None
     try:
-        time = EPOCH + timedelta(microseconds=max(found["time"], found.get("fresh", 0)))
+        time = EPOCH + timedelta(microseconds=max(parsed["time"], parsed.get("fresh", 0)))
     except OverflowError:
-        return str(found["time"]), None
-    if "snapshot" in found:
+        return str(parsed["time"]), None
+    if "snapshot" in parsed:
         return f"in a snapshot of the table, then from {iso(time)}", None
     return iso(time), datetime.now(UTC) - time
 
 
-def _is_cdc(found: Any) -> bool:
-    return isinstance(found, dict) and all(isinstance(found.get(key), int) for key in ("generation", "time", "planned"))
+def _is_cdc(parsed: Any) -> bool:
+    return isinstance(parsed, dict) and all(
+        isinstance(parsed.get(key), int) for key in ("generation", "time", "planned")
+    )
 
 
-def _is_kafka(found: Any) -> bool:
-    if not isinstance(found, dict) or len(topics(found)) != 1:
+def _is_kafka(parsed: Any) -> bool:
+    if not isinstance(parsed, dict) or len(topics(parsed)) != 1:
         return False
     try:
-        TopicOffsets.of(found, topics(found)[0])
+        TopicOffsets.of(parsed, topics(parsed)[0])
     except ValueError:
         return False
     return True

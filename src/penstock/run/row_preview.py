@@ -78,24 +78,24 @@ def preview(
     try:
         if shown.isStreaming:
             require_classic(shown, "preview() of a stream")
-        found = _Rows(rows, whole=mode == COMPLETE, state=shown.isStreaming and _keeps_state(shown))
+        collected = _Rows(rows, whole=mode == COMPLETE, state=shown.isStreaming and _keeps_state(shown))
         if not shown.isStreaming:
-            found.take(shown, 0)
-            return found.pandas(shown)
+            collected.take(shown, 0)
+            return collected.pandas(shown)
         _require_mode(shown, mode)
         with TemporaryDirectory(prefix="penstock-preview-") as folder:
-            _read(shown, found, mode, folder, patience)
-        return found.pandas(shown)
+            _read(shown, collected, mode, folder, patience)
+        return collected.pandas(shown)
     except PySparkException as error:
         raise faults.of_spark(error, WHERE) from error
 
 
 def _frame(frame: DataFrame | KeyedFrame) -> DataFrame:
-    found = frame if isinstance(frame, DataFrame) else getattr(frame, "df", None)
-    if not isinstance(found, DataFrame):
+    spark_frame = frame if isinstance(frame, DataFrame) else getattr(frame, "df", None)
+    if not isinstance(spark_frame, DataFrame):
         next = "give it a DataFrame, such as that of kafka.read, or a Table"
         raise _wrong(f"{type(frame).__name__} is not a frame", next)
-    return found
+    return spark_frame
 
 
 def _require(rows: int, mode: str) -> None:
@@ -173,18 +173,18 @@ class _Rows:
         return session.createDataFrame(rows, frame.schema).toPandas()
 
 
-def _read(frame: DataFrame, found: _Rows, mode: Mode, folder: str, patience: timedelta) -> None:
+def _read(frame: DataFrame, collected: _Rows, mode: Mode, folder: str, patience: timedelta) -> None:
     """Run the query until it has enough rows, it has read all, or the time is over."""
     end = time.monotonic() + patience.total_seconds()
-    writer = frame.writeStream.foreachBatch(found.take).outputMode(mode).option("checkpointLocation", folder)
+    writer = frame.writeStream.foreachBatch(collected.take).outputMode(mode).option("checkpointLocation", folder)
     with kept_interrupt() as interrupted:
         query = writer.trigger(availableNow=True).start()
         try:
             while query.isActive and time.monotonic() < end and not interrupted.is_set():
-                if found.enough.wait(LOOK):
+                if collected.enough.wait(LOOK):
                     break
-            timed_out = query.isActive and not found.enough.is_set()
-            if found.enough.is_set():
+            timed_out = query.isActive and not collected.enough.is_set()
+            if collected.enough.is_set():
                 # Spark logs two warnings, and at times a stack, when it must interrupt the end of a batch.
                 end_after_batch(frame.sparkSession, query)
                 query.awaitTermination(END_PATIENCE)
@@ -195,7 +195,7 @@ def _read(frame: DataFrame, found: _Rows, mode: Mode, folder: str, patience: tim
     if timed_out:
         log.warning(
             "preview: %d of %d rows within %g s; give a longer timeout=, or a smaller batch= to kafka.read",
-            *(found.count, found.wanted, patience.total_seconds()),
+            *(collected.count, collected.wanted, patience.total_seconds()),
         )
-    elif not found.enough.is_set() and (fault := faults.of_query(query)):
-        raise faults.as_error(fault, WHERE) from found.failure
+    elif not collected.enough.is_set() and (fault := faults.of_query(query)):
+        raise faults.as_error(fault, WHERE) from collected.failure

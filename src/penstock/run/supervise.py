@@ -102,7 +102,7 @@ class PipelineRun:
         queries = self._start_first()
         tries, began = 0, time.monotonic()
         while (fault := self._watch(queries)) and not self.stop.gently.is_set():
-            worked = any(one.query.lastProgress for one in queries)
+            worked = any(watched.query.lastProgress for watched in queries)
             tries = 1 if worked or self._ran_long(began) else tries + 1
             if fault.query:
                 self.observer.query_failed(fault.query, fault.text)
@@ -114,10 +114,10 @@ class PipelineRun:
 
     def _end(self, queries: list[Watched]) -> None:
         """Stop the queries, and report the batches that they finished meanwhile."""
-        self._halt([one.query for one in queries])
-        for one in queries:
-            self._tell(one)
-            self.observer.stopped(one.name)
+        self._halt([watched.query for watched in queries])
+        for watched in queries:
+            self._report(watched)
+            self.observer.stopped(watched.name)
 
     def _start_first(self) -> list[Watched]:
         try:
@@ -235,37 +235,37 @@ class PipelineRun:
         """Wait for a failure, the end of all queries, or a stop request; returns the failure or None."""
         while not self.stop.gently.is_set():
             self.require_lease()
-            ended = [one for one in queries if not one.query.isActive]
-            for one in queries:
-                self._tell(one)
-                if (status := one.status()) is not None:
-                    self.observer.looked(one.name, status)
-            running = [one for one in queries if one not in ended]
-            if self.once and (idle := [one for one in running if _passes_time(one.query)]):
-                self._halt([one.query for one in idle])
-                for one in idle:
-                    one.stopped = True
-            for one in ended:
-                if fault := faults.of_query(one.query, stopped=one.stopped):
-                    delays.add_fault(str(one.query.id), fault.trace)
+            ended = [watched for watched in queries if not watched.query.isActive]
+            for watched in queries:
+                self._report(watched)
+                if (status := watched.status()) is not None:
+                    self.observer.looked(watched.name, status)
+            running = [watched for watched in queries if watched not in ended]
+            if self.once and (idle := [watched for watched in running if _passes_time(watched.query)]):
+                self._halt([watched.query for watched in idle])
+                for watched in idle:
+                    watched.stopped = True
+            for watched in ended:
+                if fault := faults.of_query(watched.query, stopped=watched.stopped):
+                    delays.add_fault(str(watched.query.id), fault.trace)
                     return fault
             if len(ended) == len(queries):
                 return None
             self.stop.gently.wait(LOOK.total_seconds())
         return None
 
-    def _tell(self, one: Watched) -> None:
+    def _report(self, watched: Watched) -> None:
         """Report new progress."""
-        for progress in one.news():
-            self.observer.progress(one.name, progress)
+        for progress in watched.news():
+            self.observer.progress(watched.name, progress)
             if not progress["numInputRows"]:
                 if not self.once:
-                    self.observer.idle(one.name)
+                    self.observer.idle(watched.name)
                 continue
-            self.observer.batch(one.name, progress)
-            self._tell_dropped(one.query, progress)
+            self.observer.batch(watched.name, progress)
+            self._report_dropped(watched.query, progress)
 
-    def _tell_dropped(self, query: StreamingQuery, batch: Mapping[str, Any]) -> None:
+    def _report_dropped(self, query: StreamingQuery, batch: Mapping[str, Any]) -> None:
         """Say how many rows Spark's own stages dropped; those of `penstock` drop none."""
         dropped = sum(stage["numRowsDroppedByWatermark"] for stage in batch["stateOperators"])
         if dropped:
@@ -298,15 +298,15 @@ class Watched:
         last = json.loads(known.json())
         self._time = last["timestamp"]
         # Several batches may have finished since the last call; reading all of them each time would cost more.
-        found = [last] if last["batchId"] == self._next else self._missed(last)
+        progress = [last] if last["batchId"] == self._next else self._missed(last)
         self._next = last["batchId"] + is_batch(last)
-        return found
+        return progress
 
     def _missed(self, last: dict[str, Any]) -> list[dict[str, Any]]:
         recent = running_query.recent_progress(self.query)
         since = -1 if self._next is None else self._next
-        found = [one for one in recent if is_batch(one) and since <= one["batchId"] <= last["batchId"]]
-        return found if found and found[-1]["timestamp"] == last["timestamp"] else [*found, last]
+        missed = [batch for batch in recent if is_batch(batch) and since <= batch["batchId"] <= last["batchId"]]
+        return missed if missed and missed[-1]["timestamp"] == last["timestamp"] else [*missed, last]
 
     def status(self) -> dict[str, Any] | None:
         """Spark's status of the query; None if it was read a moment ago, or the query has ended."""

@@ -56,17 +56,17 @@ def damaged(file: Path, why: str) -> DamagedState:
 
 def changelog(data: bytes, file: Path) -> Iterator[Change]:
     """The changes in a file of Spark's RocksDB state stores, of versions 1 to 4."""
-    found = Input(data, file)
+    source = Input(data, file)
     version = data[2:4] if data[:2] == b"\0\2" else b""
     if version not in (b"", b"v2", b"v3", b"v4"):
         if data[2:3] == b"v" and data[3:4].isdigit():
             raise Unsupported(f"{file.name} is of the unknown version {data[2:4].decode()}")
         version = b""
     if version:
-        found.text()
+        source.text()
     if version in _HAS_IDS:
-        found.text()
-    return _typed(found) if version in (b"v2", b"v4") else _untyped(found)
+        source.text()
+    return _typed(source) if version in (b"v2", b"v4") else _untyped(source)
 
 
 def delta(data: bytes, file: Path) -> Iterator[Change]:
@@ -74,27 +74,27 @@ def delta(data: bytes, file: Path) -> Iterator[Change]:
     return _untyped(Input(data, file))
 
 
-def _untyped(found: Input) -> Iterator[Change]:
-    while (size := found.number()) != -1:
-        key = found.bytes(size)
-        size = found.number()
+def _untyped(source: Input) -> Iterator[Change]:
+    while (size := source.number()) != -1:
+        key = source.bytes(size)
+        size = source.number()
         # Of all negative sizes, as Spark reads them.
-        yield (DELETE, key, b"") if size < 0 else (PUT, key, found.bytes(size))
-    found.end()
+        yield (DELETE, key, b"") if size < 0 else (PUT, key, source.bytes(size))
+    source.end()
 
 
-def _typed(found: Input) -> Iterator[Change]:
-    while (kind := found.byte()) != END:
-        key = found.bytes(found.number())
+def _typed(source: Input) -> Iterator[Change]:
+    while (kind := source.byte()) != END:
+        key = source.bytes(source.number())
         if kind == DELETE:
-            if found.number() != -1:
-                raise damaged(found.file, "a removed key has a value")
+            if source.number() != -1:
+                raise damaged(source.file, "a removed key has a value")
             yield DELETE, key, b""
         elif kind in (PUT, MERGE):
-            yield kind, key, found.bytes(found.number())
+            yield kind, key, source.bytes(source.number())
         else:
-            raise damaged(found.file, f"it has a change of the unknown kind {kind}")
-    found.end()
+            raise damaged(source.file, f"it has a change of the unknown kind {kind}")
+    source.end()
 
 
 @dataclass
@@ -187,14 +187,14 @@ def _block(packed: bytes, method: int, size: int, file: Path) -> bytes:
     if method == _RAW:
         return packed
     try:
-        found = pa.decompress(packed, decompressed_size=size, codec="lz4_raw", asbytes=True)
+        unpacked = pa.decompress(packed, decompressed_size=size, codec="lz4_raw", asbytes=True)
     except (OSError, ValueError) as error:
         raise damaged(file, f"a block of lz4: {error}") from error
-    return bytes(found)
+    return bytes(unpacked)
 
 
 def _zstd(data: bytes, file: Path) -> bytes:
-    found: list[bytes] = []
+    parts: list[bytes] = []
     total = 0
     try:
         with pa.CompressedInputStream(pa.py_buffer(data), "zstd") as stream:
@@ -202,7 +202,7 @@ def _zstd(data: bytes, file: Path) -> bytes:
                 total += len(part)
                 if total > MOST_BYTES:
                     raise Unsupported(f"{file.name} has more than {MOST_BYTES >> 20} MiB")
-                found.append(part)
+                parts.append(part)
     except OSError as error:
         raise damaged(file, f"zstd: {error}") from error
-    return b"".join(found)
+    return b"".join(parts)

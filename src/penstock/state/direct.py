@@ -34,8 +34,8 @@ class Direct:
 
     folder: Path
     spark: Callable[[], States]
-    told: set[str] = field(default_factory=set)
-    """What stderr has been told."""
+    reported: set[str] = field(default_factory=set)
+    """What was written to stderr: each reason once."""
 
     def overview(self) -> list[dict[str, Any]]:
         return overview(self.folder)
@@ -48,19 +48,19 @@ class Direct:
             match = keys.matching(rows.key, list(keys.conditions(rows.key, wanted, store)))
             return _texts(rows.columns, _of_key(rows, wanted, match))
 
-        found = self._read(name, limit, read)
-        return self.spark().get(name, key, limit) if found is None else require_some(found, key)
+        state_rows = self._read(name, limit, read)
+        return self.spark().get(name, key, limit) if state_rows is None else require_some(state_rows, key)
 
     def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> StateRows:
         if where:
-            self._tell(f"{find(self.folder, name).name}: a condition in SQL needs it")
+            self._report(f"{find(self.folder, name).name}: a condition in SQL needs it")
             return self.spark().scan(name, where, limit)
 
         def read(store: StateStore, rows: Rows) -> Iterator[Any]:
             return _packed(store, rows) if store.packed else _texts(rows.columns, rows.all())
 
-        found = self._read(name, limit, read)
-        return self.spark().scan(name, where, limit) if found is None else found
+        state_rows = self._read(name, limit, read)
+        return self.spark().scan(name, where, limit) if state_rows is None else state_rows
 
     def _read(self, name: str, limit: int, read: Callable[[StateStore, Rows], Iterator[Any]]) -> StateRows | None:
         """The answer; None if only Spark can give it."""
@@ -72,7 +72,7 @@ class Direct:
                 rows = store_rows.rows(store, fresh.batch)
                 return cut(store.name, fresh, list(islice(read(store, rows), limit + 1)), limit)
             except (Unsupported, OtherType) as error:
-                self._tell(f"{store.name}: {error}")
+                self._report(f"{store.name}: {error}")
                 return None
             except Gone as error:
                 gone = error
@@ -84,14 +84,14 @@ class Direct:
             next="ask again if the query is running; else put the checkpoint back from a backup",
         )
 
-    def _tell(self, why: str) -> None:
-        if why not in self.told:
-            self.told.add(why)
+    def _report(self, why: str) -> None:
+        if why not in self.reported:
+            self.reported.add(why)
             print(f"penstock: reads with Spark, which takes some seconds: {why}", file=sys.stderr, flush=True)
 
 
-def _texts(columns: st.StructType, found: Iterator[list[Any]]) -> Iterator[Any]:
-    return (shown(row, columns) for row in found)
+def _texts(columns: st.StructType, rows: Iterator[list[Any]]) -> Iterator[Any]:
+    return (shown(row, columns) for row in rows)
 
 
 def _of_key(rows: Rows, wanted: dict[str, Any], match: Match) -> Iterator[list[Any]]:
@@ -112,7 +112,7 @@ def _of_key(rows: Rows, wanted: dict[str, Any], match: Match) -> Iterator[list[A
 def _place(rows: Rows, wanted: dict[str, Any]) -> int | None:
     if not keys.whole(rows.key, wanted):
         return None
-    kinds: list[st.DataType] = [one.dataType for one in rows.key.fields]
+    kinds: list[st.DataType] = [column.dataType for column in rows.key.fields]
     values = [keys.value_of(wanted[name], kind) for name, kind in zip(rows.key.names, kinds, strict=True)]
     try:
         return partition(values, kinds, rows.partitions)
@@ -134,8 +134,8 @@ def _packed(store: StateStore, rows: Rows, key: str | None = None) -> Iterator[A
         match = keys.matching(how.key, list(keys.conditions(how.key, wanted, store)))
         pieces = _of_bucket(rows, how, wanted)
     for _, log in groupby(pieces, key=lambda piece: piece[0]):
-        found = unpacking.unpacked_rows(rows, list(log), store.packed, how)
-        yield from _texts(how.schema, (row for row in found if match is None or match(row[0])))
+        unpacked = unpacking.unpacked_rows(rows, list(log), store.packed, how)
+        yield from _texts(how.schema, (row for row in unpacked if match is None or match(row[0])))
 
 
 def _of_bucket(rows: Rows, how: Unpacking, wanted: dict[str, Any]) -> Iterator[list[Any]]:

@@ -38,9 +38,9 @@ class Condition:
 
 def wanted(kind: st.StructType, key: str, store: StateStore, by: Sequence[str] = ()) -> dict[str, Any]:
     """The wanted key by column; a string is the only column of `by`, or the only column that is not a window."""
-    if (found := of_columns(key)) is not None:
-        return found
-    plain = by or [one.name for one in kind.fields if not isinstance(one.dataType, st.StructType)]
+    if (by_column := of_columns(key)) is not None:
+        return by_column
+    plain = by or [field.name for field in kind.fields if not isinstance(field.dataType, st.StructType)]
     if len(plain) != 1:
         raise _no_key(key, kind, store)
     return {plain[0]: key}
@@ -63,7 +63,7 @@ def conditions(
 
 
 def _no_key(key: str, kind: st.StructType, store: StateStore) -> PenstockError:
-    example = json.dumps({one.name: f"<{one.dataType.simpleString()}>" for one in kind.fields})
+    example = json.dumps({field.name: f"<{field.dataType.simpleString()}>" for field in kind.fields})
     return PenstockError(
         f"{key} is not a key of {store.name}", where=f"its key is {kind.simpleString()}", next=f"give {example}"
     )
@@ -71,7 +71,9 @@ def _no_key(key: str, kind: st.StructType, store: StateStore) -> PenstockError:
 
 def whole(kind: st.StructType, wanted: Mapping[str, Any]) -> bool:
     """Whether the key has all columns, each a single value: then its rows are in one partition."""
-    return wanted.keys() == set(kind.names) and not any(isinstance(one.dataType, st.StructType) for one in kind.fields)
+    return wanted.keys() == set(kind.names) and not any(
+        isinstance(field.dataType, st.StructType) for field in kind.fields
+    )
 
 
 # Without Spark: JSON values as the values that Spark would make of them.
@@ -79,7 +81,7 @@ def whole(kind: st.StructType, wanted: Mapping[str, Any]) -> bool:
 
 def matching(kind: st.StructType, wanted: Sequence[Condition]) -> Callable[[Any], bool]:
     """Whether a key, as `unsafe_rows` decodes it, fulfils the conditions; raises OtherType."""
-    tests = [(_places(kind, one.path), value_of(one.value, one.kind)) for one in wanted]
+    tests = [(_places(kind, condition.path), value_of(condition.value, condition.kind)) for condition in wanted]
 
     def matches(key: Any) -> bool:
         return all(_at(key, places) == value for places, value in tests)
@@ -106,18 +108,18 @@ def value_of(value: Any, kind: st.DataType) -> Any:
     """What Spark's `try_cast` makes of a JSON value, for the forms that are usual; raises OtherType for others."""
     if value is None:
         return None
-    made: Any = None
+    converted: Any = None
     if isinstance(kind, st.StringType):
-        made = _text(value)
+        converted = _text(value)
     elif type(kind) in _INTEGERS:
-        made = _integer(value, _INTEGERS[type(kind)])
+        converted = _integer(value, _INTEGERS[type(kind)])
     elif isinstance(kind, st.BooleanType):
-        made = value if isinstance(value, bool) else {"true": True, "false": False}.get(value)
+        converted = value if isinstance(value, bool) else {"true": True, "false": False}.get(value)
     elif isinstance(kind, st.DateType | st.TimestampType | st.TimestampNTZType) and isinstance(value, str):
-        made = _when(value, kind)
-    if made is None:
+        converted = _when(value, kind)
+    if converted is None:
         raise OtherType(f"{exact_json.dumps(value)} as a key of the type {kind.simpleString()}")
-    return made
+    return converted
 
 
 def _text(value: Any) -> str | None:
@@ -138,12 +140,12 @@ def _when(text: str, kind: st.DataType) -> int | None:
         if _DATE.fullmatch(text):
             days = (date.fromisoformat(text) - _EPOCH.date()).days
             return days if isinstance(kind, st.DateType) else days * 86_400_000_000
-        found = _TIME.match(text)
-        zone = text[found.end() :] if found else ""
-        if not found or isinstance(kind, st.DateType) or (zone and isinstance(kind, st.TimestampNTZType)):
+        match = _TIME.match(text)
+        zone = text[match.end() :] if match else ""
+        if not match or isinstance(kind, st.DateType) or (zone and isinstance(kind, st.TimestampNTZType)):
             return None
         if zone and not _ZONE.fullmatch(zone):
             return None
-        return (datetime.fromisoformat(found[0] + (zone or "Z")) - _EPOCH) // timedelta(microseconds=1)
+        return (datetime.fromisoformat(match[0] + (zone or "Z")) - _EPOCH) // timedelta(microseconds=1)
     except ValueError:
         return None

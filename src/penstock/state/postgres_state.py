@@ -28,7 +28,7 @@ class PostgresState:
 
     def overview(self) -> list[dict[str, Any]]:
         with self._session() as session:
-            return [{"name": name, **fresh.told()} for name, fresh in _noted(session).items()]
+            return [{"name": name, **fresh.to_json()} for name, fresh in _noted(session).items()]
 
     def get(self, name: str, key: str, limit: int = LIMIT) -> StateRows:
         with self._session() as session:

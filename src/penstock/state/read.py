@@ -72,29 +72,29 @@ class Checkpoints:
         condition = reduce(and_, map(_fulfils, keys.conditions(kind, wanted, store)), F.lit(True))
         try:
             if packed:
-                found = _of_bucket(packed, packed.place(wanted), condition, store, limit)
+                rows = _of_bucket(packed, packed.place(wanted), condition, store, limit)
             else:
-                found = _of_key(frame, wanted, condition, store, limit)
+                rows = _of_key(frame, wanted, condition, store, limit)
         except (PySparkException, Py4JJavaError) as error:
             raise _unreadable(store, error) from error
-        return require_some(cut(store.name, fresh, found, limit), key)
+        return require_some(cut(store.name, fresh, rows, limit), key)
 
     def _scan(self, store: StateStore, fresh: Freshness, where: str | None, limit: int) -> StateRows:
         frame, _ = _frame(self.session(), store, fresh)
         try:
             chosen = frame.where(where) if where else frame
         except PySparkException as error:
-            told = refusal(error, frame.columns)
+            refused = refusal(error, frame.columns)
             raise PenstockError(
-                f"this is not a valid condition: {told.what}",
+                f"this is not a valid condition: {refused.what}",
                 where=where or "",
-                next=f"{told.hint}the columns are {frame.schema.simpleString()}",
+                next=f"{refused.hint}the columns are {frame.schema.simpleString()}",
             ) from error
         try:
-            found = _told(_texts(chosen).limit(limit + 1).collect())
+            rows = _decoded(_texts(chosen).limit(limit + 1).collect())
         except (PySparkException, Py4JJavaError) as error:
             raise _unreadable(store, error) from error
-        return cut(store.name, fresh, found, limit)
+        return cut(store.name, fresh, rows, limit)
 
 
 @contextmanager
@@ -130,10 +130,10 @@ def _of_key(frame: DataFrame, wanted: dict[str, Any], condition: Column, store: 
     rows = _texts(frame.where(condition))
     kind = _kind(frame)
     if keys.whole(kind, wanted):
-        key = [F.lit(wanted[one.name]).try_cast(one.dataType) for one in kind.fields]
-        if found := first_rows(rows, partition(frame.sparkSession, key, store.partitions), limit + 1):
-            return _told(found)
-    return _told(rows.limit(limit + 1).collect())
+        key = [F.lit(wanted[field.name]).try_cast(field.dataType) for field in kind.fields]
+        if in_partition := first_rows(rows, partition(frame.sparkSession, key, store.partitions), limit + 1):
+            return _decoded(in_partition)
+    return _decoded(rows.limit(limit + 1).collect())
 
 
 def _of_bucket(packed: Packed, bucket: Column | None, condition: Column, store: StateStore, limit: int) -> list[Any]:
@@ -141,27 +141,27 @@ def _of_bucket(packed: Packed, bucket: Column | None, condition: Column, store: 
     if bucket is not None:
         pieces = packed.within(bucket)
         spark = pieces.sparkSession
-        if found := first_rows(pieces, partition(spark, [bucket], store.partitions), sys.maxsize):
-            frame = spark.createDataFrame(packed.table(found)).coalesce(1)
+        if in_partition := first_rows(pieces, partition(spark, [bucket], store.partitions), sys.maxsize):
+            frame = spark.createDataFrame(packed.table(in_partition)).coalesce(1)
     frame = packed.rows(bucket) if frame is None else frame
-    return _told(_texts(frame.where(condition)).limit(limit + 1).collect())
+    return _decoded(_texts(frame.where(condition)).limit(limit + 1).collect())
 
 
 def _texts(frame: DataFrame) -> DataFrame:
     return frame.select(F.to_json(F.struct(*_columns(frame))).alias("json"))
 
 
-def _told(rows: Sequence[Row]) -> list[Any]:
+def _decoded(rows: Sequence[Row]) -> list[Any]:
     return [exact_json.loads(row.json) for row in rows]
 
 
 def _columns(frame: DataFrame) -> Iterator[Column]:
     """The columns with their structs rebuilt: a join's rows have one field more than their schema says."""
-    for one in frame.schema.fields:
-        column, kind = F.col(one.name), one.dataType
+    for field in frame.schema.fields:
+        column, kind = F.col(field.name), field.dataType
         if isinstance(kind, st.StructType):
             column = F.when(column.isNotNull(), F.struct(*[column[name].alias(name) for name in kind.names]))
-        yield column.alias(one.name)
+        yield column.alias(field.name)
 
 
 def _unreadable(store: StateStore, error: Exception) -> PenstockError:
@@ -194,8 +194,8 @@ def _fulfils(condition: Condition) -> Column:
 
 def partition(spark: SparkSession, key: Sequence[Column], partitions: int) -> int:
     """The partition of the rows with this key (HashPartitioning: Murmur3 with seed 42, modulo the partitions)."""
-    one = spark.sql("SELECT 1").select(F.pmod(F.hash(*key), F.lit(partitions)))
-    return int(one.collect()[0][0])
+    hashed = spark.sql("SELECT 1").select(F.pmod(F.hash(*key), F.lit(partitions)))
+    return int(hashed.collect()[0][0])
 
 
 def first_rows(frame: DataFrame, partition: int, most: int) -> list[Row]:
@@ -204,8 +204,8 @@ def first_rows(frame: DataFrame, partition: int, most: int) -> list[Row]:
     def first(rows: Iterable[Row]) -> Iterable[Row]:
         return islice(rows, most)
 
-    found: list[Row] = frame.sparkSession.sparkContext.runJob(frame.rdd, first, [partition])
-    return found
+    in_partition: list[Row] = frame.sparkSession.sparkContext.runJob(frame.rdd, first, [partition])
+    return in_partition
 
 
 # Packed state, in the frames of the reader.
@@ -240,7 +240,7 @@ class Packed:
         pieces = self.pieces if bucket is None else self.within(bucket)
         unpack = self.how.unpack
         # Spark counts the arguments, also those that a partial has bound.
-        return pieces.groupBy("bucket").applyInArrow(lambda one: unpack(one), self.how.schema)
+        return pieces.groupBy("bucket").applyInArrow(lambda table: unpack(table), self.how.schema)
 
     def table(self, pieces: Sequence[Row]) -> pa.Table:
         """The rows of a bucket, from all of its pieces."""

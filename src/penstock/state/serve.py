@@ -53,4 +53,4 @@ def _rows(states: States, request: Request) -> dict[str, Any]:
     if limit is None:
         raise PenstockError(f"limit is not a number of rows: {repr(text)[:80]}", next="give 1 or more")
     answer = states.scan(name, None, limit) if key is None else states.get(name, key, limit)
-    return answer.told()
+    return answer.to_json()

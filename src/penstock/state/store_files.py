@@ -8,7 +8,7 @@ A partition's folder has files by version; version N + 1 is the state after batc
     8.delta          HDFS-backed: the changes from version 7 to 8
 
 With checkpoint format 2 the names have the id that the commit log gives the version, `8_<id>.changelog`, and the file
-tells the ids of the versions since the last snapshot. The newest snapshot up to the version is opened, and the changes
+has the ids of the versions since the last snapshot. The newest snapshot up to the version is opened, and the changes
 after it are kept in memory. Files may be damaged or go away meanwhile: sizes are checked before anything is allocated.
 """
 
@@ -131,8 +131,8 @@ class _Database:
 
     def get(self, key: bytes) -> bytes | None:
         with self._named():
-            found: bytes | None = self.database.get(key)
-        return found
+            stored: bytes | None = self.database.get(key)
+        return stored
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         with self._named():
@@ -203,7 +203,7 @@ def _ids(version: Version, file: Path) -> dict[int, str]:
     if numbers.text() not in ("v3", "v4"):
         raise damaged(file, "it has an id, but no list of ids")
     try:
-        return {int(one["version"]): _id(one["checkpointUniqueId"]) for one in json.loads(numbers.text())} | known
+        return {int(entry["version"]): _id(entry["checkpointUniqueId"]) for entry in json.loads(numbers.text())} | known
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(file, f"its list of ids: {error}") from error
 
@@ -235,7 +235,7 @@ def _database(file: Path) -> Iterator[Contents]:
         try:
             opened = rocks.Rdict(folder, options, access_type=rocks.AccessType.read_only())
         except Exception as error:
-            if gone := next((one for one in Path(folder).glob("*.sst") if not one.exists()), None):
+            if gone := next((link for link in Path(folder).glob("*.sst") if not link.exists()), None):
                 raise Gone(str(gone.readlink())) from error
             raise damaged(file, f"RocksDB says: {error}") from error
         try:
@@ -249,13 +249,13 @@ def _placed(file: Path, folder: Path) -> Mapping[str, int]:
     try:
         with zipfile.ZipFile(file) as zipped:
             room = MOST_BYTES
-            for one in zipped.infolist():
-                if not _ZIPPED.fullmatch(one.filename):
-                    raise Unsupported(f"{file.name} has the unknown file {one.filename[:80]}")
-                with zipped.open(one) as source, (folder / one.filename).open("wb") as target:
+            for member in zipped.infolist():
+                if not _ZIPPED.fullmatch(member.filename):
+                    raise Unsupported(f"{file.name} has the unknown file {member.filename[:80]}")
+                with zipped.open(member) as source, (folder / member.filename).open("wb") as target:
                     room -= _copied(source, target, room, file)
         about = json.loads((folder / "metadata").read_bytes().partition(b"\n")[2])
-        tables = {str(one["localFileName"]): _shared(one, file) for one in about.get("sstFiles", ())}
+        tables = {str(sst_file["localFileName"]): _shared(sst_file, file) for sst_file in about.get("sstFiles", ())}
         families = {str(name): int(number) for name, number in (about.get("columnFamilyMapping") or {}).items()}
     except FileNotFoundError as error:
         raise Gone(str(file)) from error
@@ -278,16 +278,16 @@ def _copied(source: Any, target: BinaryIO, room: int, file: Path) -> int:
     return size
 
 
-def _shared(one: Mapping[str, Any], file: Path) -> Path:
+def _shared(sst_file: Mapping[str, Any], file: Path) -> Path:
     """The path of a table, which several snapshots may share."""
-    name = str(one["dfsSstFileName"])
+    name = str(sst_file["dfsSstFileName"])
     if not _SHARED.fullmatch(name):
         raise damaged(file, f"it has a table with the name {name!r:.80}")
     path = file.resolve().parent / "SSTs" / name
     if not path.exists():
         raise Gone(str(path))
-    if path.stat().st_size != int(one["sizeBytes"]):
-        raise damaged(path, f"it has {path.stat().st_size} bytes, and {file.name} says {one['sizeBytes']}")
+    if path.stat().st_size != int(sst_file["sizeBytes"]):
+        raise damaged(path, f"it has {path.stat().st_size} bytes, and {file.name} says {sst_file['sizeBytes']}")
     return path
 
 

@@ -90,7 +90,7 @@ class _Batch:
 
     def store_number(self, name: str) -> int:
         """The place of a store among those of the operator."""
-        names = [one["storeName"] for one in self.about["stateStoreInfo"]]
+        names = [info["storeName"] for info in self.about["stateStoreInfo"]]
         if name not in names:
             raise Unsupported(f"the operator has the stores {', '.join(names)}")
         return names.index(name)
@@ -117,9 +117,9 @@ def rows(store: StateStore, batch: int) -> Rows:
     try:
         about = metadata(store.checkpoint / "state" / store.options["operatorId"], batch)
         of_operator = None if ids is None else ids[store.options["operatorId"]]
-        found = _Batch(store, batch, conf, about, of_operator)
-        _require_known(found)
-        return _rows(found)
+        committed = _Batch(store, batch, conf, about, of_operator)
+        _require_known(committed)
+        return _rows(committed)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unsupported(f"its files do not have {error}") from error
 
@@ -148,9 +148,9 @@ def _rows(batch: _Batch) -> Rows:
     def of(partition: int, match: Match | None) -> Iterator[list[Any]]:
         with batch.contents(ONE_STORE, partition) as contents, _named(batch, partition):
             for data, there in contents.items():
-                found = keys(memoryview(data))
-                if match is None or match(found):
-                    yield [found, values(memoryview(there))]
+                decoded_key = keys(memoryview(data))
+                if match is None or match(decoded_key):
+                    yield [decoded_key, values(memoryview(there))]
 
     return Rows(_columns(key=key, value=value), batch.store.partitions, of)
 
@@ -162,7 +162,7 @@ def _variable(batch: _Batch, name: str) -> Rows:
     file = PurePath(info["stateSchemaFilePaths"][-1]).name
     family = _families(batch.folder / "_stateSchema" / ONE_STORE / file).get(name)
     variables = json.loads(batch.about["operatorPropertiesJson"])["stateVariables"]
-    kind = next((one["stateVariableType"] for one in variables if one["stateName"] == name), "")
+    kind = next((variable["stateVariableType"] for variable in variables if variable["stateName"] == name), "")
     shape = _SHAPES.get(kind)
     if family is None or shape is None or family.prefix < 0:
         raise Unsupported(f"the variable {name} is of the kind {kind or 'that its files do not name'}")
@@ -175,10 +175,10 @@ def _variable(batch: _Batch, name: str) -> Rows:
                 raise Unsupported(f"partition {partition} has no column family {name}")
             begin = _SHORT.pack(contents.families[name])
             for data, there in contents.items(begin):
-                found = split(key(memoryview(data)[2:]))
-                if match is None or match(found[0]):
-                    for one in several(memoryview(there)):
-                        yield [*found, value(one)]
+                key_parts = split(key(memoryview(data)[2:]))
+                if match is None or match(key_parts[0]):
+                    for encoded in several(memoryview(there)):
+                        yield [*key_parts, value(encoded)]
 
     return Rows(columns, batch.store.partitions, of)
 
@@ -188,7 +188,7 @@ def _single(family: _Family) -> _Shape:
 
 
 def _map(family: _Family) -> _Shape:
-    outer, inner = (one.dataType for one in family.key.fields)
+    outer, inner = (field.dataType for field in family.key.fields)
     if not isinstance(outer, st.StructType) or not isinstance(inner, st.StructType):
         raise Unsupported("its keys are not structs")
     return _columns(key=outer, user_map_key=inner, user_map_value=family.value), list, lambda data: [data]
@@ -229,9 +229,9 @@ def _join(batch: _Batch, side: str) -> Rows:
     def of(partition: int, match: Match | None) -> Iterator[list[Any]]:
         with batch.contents(name, partition) as contents, _named(batch, partition):
             for data, there in contents.items():
-                found = keys(memoryview(data))[:-1]
-                if match is None or match(found):
-                    yield [found, values(memoryview(there))[: len(shown)]]
+                decoded_key = keys(memoryview(data))[:-1]
+                if match is None or match(decoded_key):
+                    yield [decoded_key, values(memoryview(there))[: len(shown)]]
 
     return Rows(_columns(key=columns, value=st.StructType(shown)), batch.store.partitions, of)
 
@@ -244,10 +244,10 @@ def _numbered(kind: st.StructType) -> st.StructType:
     """The struct with different names: Spark has a `sum` for each sum and mean."""
     seen: Counter[str] = Counter()
     fields = []
-    for one in kind.fields:
-        seen[one.name] += 1
-        name = one.name if seen[one.name] == 1 else f"{one.name}_{seen[one.name]}"
-        fields.append(st.StructField(name, one.dataType))
+    for field in kind.fields:
+        seen[field.name] += 1
+        name = field.name if seen[field.name] == 1 else f"{field.name}_{seen[field.name]}"
+        fields.append(st.StructField(name, field.dataType))
     return st.StructType(fields)
 
 
@@ -285,8 +285,8 @@ class _Keys:
 
         def decode(data: memoryview) -> list[Any]:
             end = 4 + int.from_bytes(data[:4], "little")
-            found: list[Any] = first(data[4:end]) + last(data[end:])
-            return found
+            key_columns: list[Any] = first(data[4:end]) + last(data[end:])
+            return key_columns
 
         return decode
 
@@ -309,10 +309,10 @@ def _values(kind: st.StructType, hdfs: bool) -> Decode:
 
 def _schemas(file: Path) -> tuple[st.StructType, st.StructType]:
     """The schemas of keys and values."""
-    found = _input(file)
-    if (version := found.text()) != "v2":
+    source = _input(file)
+    if (version := source.text()) != "v2":
         raise Unsupported(f"its schema is of the version {version[:10]}")
-    return _struct(found), _struct(found)
+    return _struct(source), _struct(source)
 
 
 @dataclass(frozen=True)
@@ -325,18 +325,18 @@ class _Family:
 
 
 def _families(file: Path) -> dict[str, _Family]:
-    found = _input(file)
-    if (version := found.text()) != "v3":
+    source = _input(file)
+    if (version := source.text()) != "v3":
         raise Unsupported(f"its schema is of the version {version[:10]}")
     families = {}
-    for _ in range(found.number()):
-        name = found.text()
-        found.bytes(2)
-        key = _struct(found)
-        found.bytes(2)
-        value = _struct(found)
-        encoding = _json(found)
-        _long_text(found)
+    for _ in range(source.number()):
+        name = source.text()
+        source.bytes(2)
+        key = _struct(source)
+        source.bytes(2)
+        value = _struct(source)
+        encoding = _json(source)
+        _long_text(source)
         known = encoding.get("keyStateEncoderType") in ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec")
         families[name] = _Family(key, value, int(encoding.get("numColsPrefixKey", 0)) if known else -1)
     return families
@@ -350,23 +350,23 @@ def _input(file: Path) -> Input:
         raise Unsupported(f"there is no {file}") from error
 
 
-def _long_text(found: Input) -> str:
+def _long_text(source: Input) -> str:
     """A text in parts, because a text of `writeUTF` has at most 64 KiB."""
-    return "".join(found.text() for _ in range(found.number()))
+    return "".join(source.text() for _ in range(source.number()))
 
 
-def _json(found: Input) -> dict[str, Any]:
+def _json(source: Input) -> dict[str, Any]:
     try:
-        told = json.loads(_long_text(found))
-        if not isinstance(told, dict):
+        parsed = json.loads(_long_text(source))
+        if not isinstance(parsed, dict):
             raise ValueError("it is not an object")
-        return told
+        return parsed
     except (ValueError, RecursionError) as error:
-        raise damaged(found.file, str(error)) from error
+        raise damaged(source.file, str(error)) from error
 
 
-def _struct(found: Input) -> st.StructType:
+def _struct(source: Input) -> st.StructType:
     try:
-        return schema(_long_text(found))
+        return schema(_long_text(source))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise damaged(found.file, f"a schema: {error}") from error
+        raise damaged(source.file, f"a schema: {error}") from error

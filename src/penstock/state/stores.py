@@ -41,7 +41,7 @@ class Freshness:
     batch: int | None
     committed: datetime | None
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         if self.committed is None:
             return {"batch": None, "committed": None, "age_seconds": None}
         age = (datetime.now(UTC) - self.committed).total_seconds()
@@ -57,8 +57,8 @@ class StateRows:
     rows: list[Any]
     more: bool = False
 
-    def told(self) -> dict[str, Any]:
-        return {"name": self.name, **self.fresh.told(), "rows": self.rows, "more": self.more}
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, **self.fresh.to_json(), "rows": self.rows, "more": self.more}
 
 
 class States(Protocol):
@@ -74,16 +74,16 @@ class States(Protocol):
         """Rows in no particular order; `where` is an SQL condition over the columns."""
 
 
-def cut(name: str, fresh: Freshness, found: list[Any], limit: int) -> StateRows:
+def cut(name: str, fresh: Freshness, rows: list[Any], limit: int) -> StateRows:
     """The answer from rows that were read with a limit of `limit` + 1."""
-    return StateRows(name, fresh, found[:limit], len(found) > limit)
+    return StateRows(name, fresh, rows[:limit], len(rows) > limit)
 
 
 def of_columns(key: str) -> dict[str, Any] | None:
     """The columns of a key that is a JSON object; None for another string, which is the value of the only column."""
     try:
         wanted = exact_json.loads(key)
-    # A key that is nested deeper than Python follows is no object of columns either.
+    # A key that is nested deeper than Python follows is not an object of columns either.
     except (ValueError, RecursionError):
         return None
     return wanted if isinstance(wanted, dict) else None
@@ -146,30 +146,34 @@ def stores(folder: Path) -> list[StateStore]:
         )
     checkpoints = sorted(path.parent for path in folder.glob("**/state") if (path.parent / "offsets").is_dir())
     # Reset checkpoints are in a folder whose name begins with a dot.
-    checkpoints = [one for one in checkpoints if not any(part[0] == "." for part in one.relative_to(folder).parts)]
+    checkpoints = [path for path in checkpoints if not any(part[0] == "." for part in path.relative_to(folder).parts)]
     return [store for checkpoint in checkpoints for store in _of_query(checkpoint, folder)]
 
 
 def overview(folder: Path) -> list[dict[str, Any]]:
     """The stores that hold something, and how fresh they are."""
-    found = stores(folder)
-    return [{"name": one.name, "operator": one.operator, **one.fresh().told()} for one in found if one.committed]
+    all_stores = stores(folder)
+    return [
+        {"name": store.name, "operator": store.operator, **store.fresh().to_json()}
+        for store in all_stores
+        if store.committed
+    ]
 
 
 def find(folder: Path, name: str) -> StateStore:
     """The store of this name, or the only store in this query or pipeline; raises `NoSuchState` otherwise."""
     known = stores(folder)
-    found = [store for store in known if store.name == name]
-    found = found or [store for store in known if store.name.startswith(f"{name}/")]
-    if len(found) == 1:
-        return found[0]
-    raise unknown(name, [store.name for store in found], [store.name for store in known], f"checkpoints in {folder}")
+    matching = [store for store in known if store.name == name]
+    matching = matching or [store for store in known if store.name.startswith(f"{name}/")]
+    if len(matching) == 1:
+        return matching[0]
+    raise unknown(name, [store.name for store in matching], [store.name for store in known], f"checkpoints in {folder}")
 
 
-def unknown(name: str, found: Sequence[str], known: Sequence[str], where: str) -> NoSuchState:
+def unknown(name: str, matching: Sequence[str], known: Sequence[str], where: str) -> NoSuchState:
     """The error for a name that matches no state, or several."""
-    what = f"{name} names {len(found)} states" if found else f"there is no state {name}"
-    listed = ", ".join(found or known)
+    what = f"{name} names {len(matching)} states" if matching else f"there is no state {name}"
+    listed = ", ".join(matching or known)
     return NoSuchState(
         what, where=where, next=f"choose one of: {listed}" if listed else "wait for the first batch: there is none yet"
     )
@@ -177,12 +181,12 @@ def unknown(name: str, found: Sequence[str], known: Sequence[str], where: str) -
 
 def _of_query(checkpoint: Path, folder: Path) -> Iterator[StateStore]:
     operators = [metadata(path) for path in sorted((checkpoint / "state").iterdir(), key=_number) if _number(path) >= 0]
-    counts = Counter(str(one["operatorInfo"]["operatorName"]) for one in operators)
+    counts = Counter(str(described["operatorInfo"]["operatorName"]) for described in operators)
     query = checkpoint.relative_to(folder).as_posix()
-    for one in operators:
-        number, operator = one["operatorInfo"]["operatorId"], str(one["operatorInfo"]["operatorName"])
+    for described in operators:
+        number, operator = described["operatorInfo"]["operatorId"], str(described["operatorInfo"]["operatorName"])
         name = operator if counts[operator] == 1 else f"{operator}-{number}"
-        variables = _variables(one)
+        variables = _variables(described)
         if ours := _packed(variables):
             stage, kind = ours
             options = {"operatorId": str(number), "stateVarName": stage + kind}
@@ -208,7 +212,7 @@ def _parts(operator: str, variables: Sequence[str]) -> Iterator[tuple[str, dict[
 
 def _variables(metadata: Mapping[str, Any]) -> list[str]:
     properties = json.loads(metadata.get("operatorPropertiesJson") or "{}")
-    named = (str(one["stateName"]) for one in properties.get("stateVariables", []))
+    named = (str(variable["stateName"]) for variable in properties.get("stateVariables", []))
     return sorted(name for name in named if not name.startswith("$"))  # timers are Spark's own
 
 
@@ -216,14 +220,16 @@ def _packed(variables: Sequence[str]) -> tuple[str, str] | None:
     """Name and kind of a packed stage, which has exactly two variables; None for other operators."""
     stages = [name.removesuffix(HEAD) for name in variables if name.endswith(HEAD)]
     kinds = [(stage, kind) for stage in stages for kind in (TABLES, SEGMENTS)]
-    return next((one for one in kinds if sorted([one[0] + HEAD, "".join(one)]) == variables), None)
+    return next((pair for pair in kinds if sorted([pair[0] + HEAD, "".join(pair)]) == variables), None)
 
 
 def metadata(path: Path, batch: int | None = None) -> dict[str, Any]:
     """Spark's description of an operator, the newest or that of a batch: a line for the version, then JSON."""
     folder = path / "_metadata"
     numbered = sorted((folder / "v2").glob("[0-9]*"), key=_number)
-    numbered = [one for one in numbered if batch is None or _number(one) <= batch] or numbered
+    numbered = [
+        version_file for version_file in numbered if batch is None or _number(version_file) <= batch
+    ] or numbered
     file = numbered[-1] if numbered else folder / "metadata"
     try:
         version, content = file.read_text().split("\n", 1)
@@ -233,14 +239,14 @@ def metadata(path: Path, batch: int | None = None) -> dict[str, Any]:
                 where=str(file),
                 next="read it with the version of penstock that runs the query",
             )
-        found: dict[str, Any] = json.loads(content)
+        description: dict[str, Any] = json.loads(content)
     except (OSError, ValueError) as error:
         raise PenstockError(
             f"no description of the state: {error}",
             where=str(file),
             next="wait for the first batch of the query; checkpoints of Spark before 4.0 have none",
         ) from error
-    return found
+    return description
 
 
 def _number(path: Path) -> int:

@@ -74,14 +74,14 @@ class Unpacking:
 def of_tables(piece: Any) -> Unpacking:
     """How to unpack the buckets of a table, from the bytes of any piece."""
     empty = unpacked(piece).slice(0, 0)
-    told = about(empty.schema)
-    if told is None:
+    description = about(empty.schema)
+    if description is None:
         raise PenstockError(
             "this state is of an earlier build, which did not describe it",
             next="read it with that build, or start over",
         )
-    schema = from_arrow_schema(shown(empty.drop_columns([GONE]), told).schema)
-    return Unpacking(schema, tuple(told.by), HASH, BUCKETS, partial(unpack_tables, told=told))
+    schema = from_arrow_schema(shown(empty.drop_columns([GONE]), description).schema)
+    return Unpacking(schema, tuple(description.by), HASH, BUCKETS, partial(unpack_tables, description=description))
 
 
 def of_segments(entry: Sequence[Any]) -> Unpacking:
@@ -101,16 +101,16 @@ def of_rows(rows: Rows, kind: str) -> Unpacking | None:
     if kind == TABLES:
         place = _names(rows).index("change")
         first = next((row[2][place] for row in rows.all()), None)
-        found = None if first is None else of_tables(first)
+        unpacking = None if first is None else of_tables(first)
     else:
         from penstock.segment import processor
 
         first = next((row[2] for row in rows.all() if row[1][0] == processor.SNAPSHOT), None)
-        found = None if first is None else of_segments(first)
-    if found is not None:
+        unpacking = None if first is None else of_segments(first)
+    if unpacking is not None:
         # Refuses types that are not known here.
-        decoder(found.schema)
-    return found
+        decoder(unpacking.schema)
+    return unpacking
 
 
 def _names(rows: Rows) -> list[str]:
@@ -119,22 +119,22 @@ def _names(rows: Rows) -> list[str]:
     return list(kind.names)
 
 
-def unpacked_rows(rows: Rows, found: Sequence[list[Any]], kind: str, unpacking: Unpacking) -> Iterator[list[Any]]:
+def unpacked_rows(rows: Rows, stored: Sequence[list[Any]], kind: str, unpacking: Unpacking) -> Iterator[list[Any]]:
     """The rows of a bucket, from its rows in the store."""
     value = rows.columns["user_map_value"].dataType
     assert isinstance(value, st.StructType)
     number = st.StructField("number", st.LongType())
     kinds = to_arrow_schema(st.StructType([st.StructField("bucket", st.LongType()), number, *value.fields]))
     pieces = pa.Table.from_pylist(
-        [dict(zip(kinds.names, (*key, *at, *of), strict=True)) for key, at, of in found], kinds
+        [dict(zip(kinds.names, (*key, *at, *of), strict=True)) for key, at, of in stored], kinds
     )
     if kind == TABLES:
         pieces = pieces.select(["bucket", "number", "change"]).rename_columns(["bucket", "number", "data"])
     table = unpacking.unpack(pieces)
-    numbers = pa.schema([pa.field(one.name, _numbers(one.type)) for one in table.schema])
-    exact = pa.schema([pa.field(one.name, _microseconds(one.type)) for one in table.schema])
+    numbers = pa.schema([pa.field(field.name, _numbers(field.type)) for field in table.schema])
+    exact = pa.schema([pa.field(field.name, _microseconds(field.type)) for field in table.schema])
     for row in table.cast(exact).cast(numbers).to_pylist():
-        yield [_listed(of, one.dataType) for of, one in zip(row.values(), unpacking.schema.fields, strict=True)]
+        yield [_listed(of, field.dataType) for of, field in zip(row.values(), unpacking.schema.fields, strict=True)]
 
 
 def _listed(value: Any, kind: st.DataType) -> Any:
@@ -142,9 +142,9 @@ def _listed(value: Any, kind: st.DataType) -> Any:
     if value is None:
         return None
     if isinstance(kind, st.StructType):
-        return [_listed(value[one.name], one.dataType) for one in kind.fields]
+        return [_listed(value[field.name], field.dataType) for field in kind.fields]
     if isinstance(kind, st.ArrayType):
-        return [_listed(one, kind.elementType) for one in value]
+        return [_listed(element, kind.elementType) for element in value]
     if isinstance(kind, st.MapType):
         return [(_listed(key, kind.keyType), _listed(of, kind.valueType)) for key, of in value]
     return value
@@ -153,7 +153,7 @@ def _listed(value: Any, kind: st.DataType) -> Any:
 def _changed(kind: pa.DataType, single: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """The type with `single` for each type that is not made of others."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _changed(one.type, single)) for one in kind])
+        return pa.struct([pa.field(field.name, _changed(field.type, single)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_changed(kind.key_type, single), _changed(kind.item_type, single))
     if pa.types.is_list(kind):
@@ -163,16 +163,16 @@ def _changed(kind: pa.DataType, single: Callable[[pa.DataType], pa.DataType]) ->
 
 def _microseconds(kind: pa.DataType) -> pa.DataType:
     """The type with times in Spark's unit."""
-    return _changed(kind, lambda one: pa.timestamp("us", one.tz) if pa.types.is_timestamp(one) else one)
+    return _changed(kind, lambda leaf: pa.timestamp("us", leaf.tz) if pa.types.is_timestamp(leaf) else leaf)
 
 
 def _numbers(kind: pa.DataType) -> pa.DataType:
     """The type with the numbers of times and dates."""
 
-    def number(one: pa.DataType) -> pa.DataType:
-        if pa.types.is_timestamp(one):
+    def number(leaf: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(leaf):
             return pa.int64()
-        return pa.int32() if pa.types.is_date32(one) else one
+        return pa.int32() if pa.types.is_date32(leaf) else leaf
 
     return _changed(kind, number)
 
@@ -180,27 +180,27 @@ def _numbers(kind: pa.DataType) -> pa.DataType:
 # The logs of buckets.
 
 
-def unpack_tables(pieces: pa.Table, told: About) -> pa.Table:
+def unpack_tables(pieces: pa.Table, description: About) -> pa.Table:
     """The rows of a bucket's log, which has the whole table first, then changes."""
     changes = [unpacked(data.as_buffer()) for data in pieces.sort_by("number")["data"]]
     table = changes[0].drop_columns([GONE])
     for change in changes[1:]:
-        table = upserted(table, change, told.key)
-    return shown(table, told)
+        table = upserted(table, change, description.key)
+    return shown(table, description)
 
 
-def shown(state: pa.Table, told: About) -> pa.Table:
+def shown(state: pa.Table, description: About) -> pa.Table:
     """Rows of a state as readers see them: `key` with a struct `window`, as Spark's own windows have, and `value`."""
-    key = {name: state[name] for name in told.key if name not in (START, SIDE)}
-    if START in told.key:
+    key = {name: state[name] for name in description.key if name not in (START, SIDE)}
+    if START in description.key:
         bounds = {"start": state[START].cast(TIME), "end": state[END].cast(TIME)}
         key["window"] = _struct(bounds)
-    if SIDE in told.key:
+    if SIDE in description.key:
         key["side"] = SIDES.take(state[SIDE].combine_chunks())
-    parts = {part for some in told.made.values() for part in some}
-    value = {name: result(state, some, name) for name, some in told.made.items()}
+    parts = {part for some in description.made.values() for part in some}
+    value = {name: result(state, some, name) for name, some in description.made.items()}
     for name in state.column_names:
-        if name not in (*told.key, *parts, END):
+        if name not in (*description.key, *parts, END):
             value[_plain(name, state.column_names)] = state[name]
     return pa.table({"key": _struct(key), "value": _struct(value)})
 
@@ -212,7 +212,7 @@ def _plain(name: str, others: Sequence[str]) -> str:
 
 
 def _struct(columns: Mapping[str, Any]) -> pa.StructArray:
-    arrays = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in columns.values()]
+    arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns.values()]
     return pa.StructArray.from_arrays(arrays, list(columns))
 
 
@@ -229,7 +229,7 @@ def unpack_segments(pieces: pa.Table) -> pa.Table:
 
 def _records(ids: list[bytes], rows: Any, rules: Sequence[Any]) -> pa.Table:
     _, rule, *times = rows.T
-    names = pa.array([one.name for one in rules])
+    names = pa.array([segment_rule.name for segment_rule in rules])
     persons = pa.array(ids, pa.binary()).cast(pa.string())
     key = _struct({"person": persons, "segment": names.take(pa.array(rule))})
     # Zero means no time.

@@ -56,11 +56,11 @@ class OtherType(TypeError):
 
 def decoder(kind: st.DataType) -> Decode:
     """Decodes bytes to a value of this type; raises OtherType. The decoder raises DamagedRow."""
-    made = _decoder(kind)
+    decode_value = _decoder(kind)
 
     def decode(data: memoryview) -> Any:
         try:
-            return made(data)
+            return decode_value(data)
         except (struct.error, UnicodeDecodeError, IndexError) as error:
             raise DamagedRow(str(error)) from error
 
@@ -69,7 +69,7 @@ def decoder(kind: st.DataType) -> Decode:
 
 def _decoder(kind: st.DataType) -> Decode:
     if isinstance(kind, st.StructType):
-        return _row([one.dataType for one in kind.fields])
+        return _row([field.dataType for field in kind.fields])
     if isinstance(kind, st.ArrayType):
         return _array(kind.elementType)
     if isinstance(kind, st.MapType):
@@ -117,25 +117,25 @@ def _row(kinds: Sequence[st.DataType]) -> Decode:
 
     def decode(data: memoryview) -> list[Any]:
         nulls, start = _nulls(data, 0, len(fields))
-        found: list[Any] = []
+        values: list[Any] = []
         room = len(data)
-        for place, fixed, one in fields:
+        for place, fixed, decode_field in fields:
             word = start + 8 * place
             if nulls >> place & 1:
-                found.append(None)
+                values.append(None)
             elif fixed:
-                found.append(one(data[word : word + 8]))
+                values.append(decode_field(data[word : word + 8]))
             else:
                 part = _part(data, word)
                 room = _less(room, part)
-                found.append(one(part))
-        return found
+                values.append(decode_field(part))
+        return values
 
     return decode
 
 
 def _array(kind: st.DataType) -> Decode:
-    one, size = _decoder(kind), _size(kind)
+    decode_element, size = _decoder(kind), _size(kind)
 
     def decode(data: memoryview) -> list[Any]:
         count = _WORD.unpack_from(data)[0]
@@ -145,18 +145,18 @@ def _array(kind: st.DataType) -> Decode:
         nulls, start = _nulls(data, 8, count)
         if start + count * (size or 8) > len(data):
             raise DamagedRow(f"an array of {count} values in {len(data)} bytes")
-        found: list[Any] = []
+        values: list[Any] = []
         room = len(data)
         for place in range(count):
             if nulls >> place & 1:
-                found.append(None)
+                values.append(None)
             elif size:
-                found.append(one(data[start + place * size : start + (place + 1) * size]))
+                values.append(decode_element(data[start + place * size : start + (place + 1) * size]))
             else:
                 part = _part(data, start + 8 * place)
                 room = _less(room, part)
-                found.append(one(part))
-        return found
+                values.append(decode_element(part))
+        return values
 
     return decode
 
@@ -174,10 +174,10 @@ def _map(kind: st.MapType) -> Decode:
         size = _WORD.unpack_from(data)[0]
         if not 0 <= size <= len(data) - 8:
             raise DamagedRow(f"a map with {size} bytes of keys in {len(data)} bytes")
-        found, there = keys(data[8 : 8 + size]), values(data[8 + size :])
-        if len(found) != len(there) or None in found:
-            raise DamagedRow(f"a map of {len(found)} keys and {len(there)} values")
-        return list(zip(found, there, strict=True))
+        map_keys, there = keys(data[8 : 8 + size]), values(data[8 + size :])
+        if len(map_keys) != len(there) or None in map_keys:
+            raise DamagedRow(f"a map of {len(map_keys)} keys and {len(there)} values")
+        return list(zip(map_keys, there, strict=True))
 
     return decode
 
@@ -206,7 +206,7 @@ def shown(value: Any, kind: st.DataType) -> Any:
         return None
     if isinstance(kind, st.StructType):
         pairs = zip(kind.fields, value, strict=True)
-        return {one.name: shown(of, one.dataType) for one, of in pairs if of is not None}
+        return {field.name: shown(of, field.dataType) for field, of in pairs if of is not None}
     if isinstance(kind, st.ArrayType):
         return [shown(of, kind.elementType) for of in value]
     if isinstance(kind, st.MapType):
@@ -292,9 +292,9 @@ def _words(value: Any, kind: st.DataType) -> tuple[list[int], int]:
     if isinstance(kind, st.StringType | st.BinaryType):
         data = value.encode() if isinstance(value, str) else value
         whole = len(data) & ~3
-        words = [one for (one,) in struct.iter_unpack("<I", data[:whole])]
+        words = [word for (word,) in struct.iter_unpack("<I", data[:whole])]
         # The bytes that are left have signs.
-        return words + [one - 256 & _MASK if one > 127 else one for one in data[whole:]], len(data)
+        return words + [byte - 256 & _MASK if byte > 127 else byte for byte in data[whole:]], len(data)
     raise OtherType(kind.simpleString())
 
 
@@ -316,7 +316,7 @@ def _turned(word: int, bits: int) -> int:
 @cache
 def schema(text: str) -> st.StructType:
     """A type from Spark's JSON; raises ValueError."""
-    found = json.loads(text)
-    if not isinstance(found, dict) or found.get("type") != "struct":
+    parsed = json.loads(text)
+    if not isinstance(parsed, dict) or parsed.get("type") != "struct":
         raise ValueError(f"not a struct: {text:.80}")
-    return st.StructType.fromJson(found)
+    return st.StructType.fromJson(parsed)

@@ -40,7 +40,7 @@ def unreadable(kind: st.DataType) -> st.DataType | None:
     if isinstance(kind, st.ArrayType):
         return unreadable(kind.elementType)
     fields = kind.fields if isinstance(kind, st.StructType) else []
-    return next((found for one in fields if (found := unreadable(one.dataType))), None)
+    return next((inner for field in fields if (inner := unreadable(field.dataType))), None)
 
 
 def decoded(values: pa.Array, schema: pa.Schema, epoch: Epoch = "seconds") -> tuple[pa.Table, Any]:
@@ -56,14 +56,14 @@ def decoded(values: pa.Array, schema: pa.Schema, epoch: Epoch = "seconds") -> tu
     rows = _plain(present, schema, epoch)
     if rows is not None:
         return rows, good
-    texts = [_told(value, schema, MICROS[epoch]) for value in present.to_pylist()]
+    texts = [_typed_json(value, schema, MICROS[epoch]) for value in present.to_pylist()]
     rows = _rows(pa.array([text for text in texts if text is not None], pa.binary()), schema)
     if rows is not None:
         good[places] = [text is not None for text in texts]
         return rows, good
-    made = [None if text is None else _rows(pa.array([text], pa.binary()), schema) for text in texts]
-    good[places] = [row is not None for row in made]
-    return pa.concat_tables([schema.empty_table(), *(row for row in made if row is not None)]), good
+    row_tables = [None if text is None else _rows(pa.array([text], pa.binary()), schema) for text in texts]
+    good[places] = [row is not None for row in row_tables]
+    return pa.concat_tables([schema.empty_table(), *(row for row in row_tables if row is not None)]), good
 
 
 def _plain(values: pa.Array, schema: pa.Schema, epoch: Epoch) -> pa.Table | None:
@@ -71,19 +71,19 @@ def _plain(values: pa.Array, schema: pa.Schema, epoch: Epoch) -> pa.Table | None
     if pc.any(pc.match_substring_regex(values, NO_NUMBER)).as_py():
         return None
     rows = _rows(values, schema)
-    if rows is None and any(_is_instant(one.type) for one in _leaves(schema.empty_table())):
-        counts = _rows(values, pa.schema([_retyped(one, lambda _: pa.int64(), _is_instant) for one in schema]))
+    if rows is None and any(_is_instant(leaf.type) for leaf in _leaves(schema.empty_table())):
+        counts = _rows(values, pa.schema([_retyped(field, lambda _: pa.int64(), _is_instant) for field in schema]))
         try:
             # Through numbers without a unit: Arrow knows no cast from integers to a timestamp of another unit.
             unit = pa.timestamp(UNITS[epoch], "UTC")
-            units = pa.schema([_retyped(one, lambda _: unit, _is_instant) for one in schema])
+            units = pa.schema([_retyped(field, lambda _: unit, _is_instant) for field in schema])
             rows = None if counts is None else counts.cast(units).cast(schema)
         except pa.ArrowInvalid:
             return None
         rows = None if rows is None or _has_far_times(rows) else rows
     # An infinity was a number that is too large for the type.
-    floats = [] if rows is None else [one for one in _leaves(rows) if pa.types.is_floating(one.type)]
-    return None if any(pc.any(pc.is_inf(one)).as_py() for one in floats) else rows
+    floats = [] if rows is None else [leaf for leaf in _leaves(rows) if pa.types.is_floating(leaf.type)]
+    return None if any(pc.any(pc.is_inf(leaf)).as_py() for leaf in floats) else rows
 
 
 def _rows(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
@@ -95,7 +95,7 @@ def _rows(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
         # each value no object continues in the next: in JSON one object follows another directly only at the top level.
         if not pc.all(pc.ends_with(pc.ascii_rtrim(values.cast(pa.string()), SPACE), "}")).as_py():
             return None
-        rows = _together(values, pa.schema([_readable(one) for one in schema])).cast(schema)
+        rows = _together(values, pa.schema([_readable(field) for field in schema])).cast(schema)
     except pa.ArrowInvalid:
         return None
     return rows if len(rows) == len(values) and not _has_far_times(rows) else None
@@ -103,8 +103,8 @@ def _rows(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
 
 def _has_far_times(rows: pa.Table) -> bool:
     """Whether a time is outside the years 1 to 9999."""
-    times = (pc.min_max(one.cast(pa.int64())) for one in _leaves(rows) if pa.types.is_timestamp(one.type))
-    ends = [(found["min"].as_py(), found["max"].as_py()) for found in times]
+    times = (pc.min_max(leaf.cast(pa.int64())) for leaf in _leaves(rows) if pa.types.is_timestamp(leaf.type))
+    ends = [(bounds["min"].as_py(), bounds["max"].as_py()) for bounds in times]
     return any(first is not None and not FIRST <= first <= last <= LAST for first, last in ends)
 
 
@@ -112,13 +112,13 @@ def _leaves(rows: pa.Table) -> Iterator[pa.Array]:
     """All values of columns and of what is in them, by type."""
     left = [chunk for column in rows.columns for chunk in column.chunks or [pa.array([], column.type)]]
     while left:
-        one = left.pop()
-        if pa.types.is_struct(one.type):
-            left += one.flatten()
-        elif pa.types.is_list(one.type):
-            left.append(one.flatten())
+        array = left.pop()
+        if pa.types.is_struct(array.type):
+            left += array.flatten()
+        elif pa.types.is_list(array.type):
+            left.append(array.flatten())
         else:
-            yield one
+            yield array
 
 
 def _together(values: pa.Array, schema: pa.Schema) -> pa.Table:
@@ -155,7 +155,7 @@ def _retyped(
     elif pa.types.is_list(kind):
         kind = pa.list_(_retyped(kind.value_field, to, where))
     elif pa.types.is_struct(kind):
-        kind = pa.struct([_retyped(one, to, where) for one in kind])
+        kind = pa.struct([_retyped(child, to, where) for child in kind])
     return field.with_type(kind)
 
 
@@ -163,14 +163,14 @@ def _is_instant(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
-def _told(value: bytes, schema: pa.Schema, unit: int) -> bytes | None:
+def _typed_json(value: bytes, schema: pa.Schema, unit: int) -> bytes | None:
     """The object as Arrow's reader needs it; None if it is bad. `unit` is what a number for a time counts, in
     microseconds.
     """
     try:
-        found = exact_json.loads(value.decode())
-        told = _as_typed(found, pa.struct(list(schema)), unit)
-        return value if told == found else exact_json.dumps(told, ascii=True, other=_constant).encode()
+        parsed = exact_json.loads(value.decode())
+        typed = _as_typed(parsed, pa.struct(list(schema)), unit)
+        return value if typed == parsed else exact_json.dumps(typed, ascii=True, other=_constant).encode()
     except (ValueError, OverflowError, RecursionError):
         return None
 
@@ -178,9 +178,9 @@ def _told(value: bytes, schema: pa.Schema, unit: int) -> bytes | None:
 def _doubles(value: Any) -> Any:
     """The value with the numbers that doubles hold as such: Spark shows 1.10 as 1.1. The others keep their digits."""
     if isinstance(value, dict):
-        return {name: _doubles(one) for name, one in value.items()}
+        return {name: _doubles(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_doubles(one) for one in value]
+        return [_doubles(element) for element in value]
     return exact_json.as_double(value) if isinstance(value, Decimal) else value
 
 
@@ -204,7 +204,9 @@ def _as_typed(value: Any, kind: pa.DataType, unit: int) -> Any:
     if pa.types.is_floating(kind) and isinstance(value, int | float | Decimal) and not _is_within(value, LARGEST[kind]):
         raise ValueError
     if pa.types.is_struct(kind) and isinstance(value, dict):
-        return value | {one.name: _as_typed(value[one.name], one.type, unit) for one in kind if one.name in value}
+        return value | {
+            field.name: _as_typed(value[field.name], field.type, unit) for field in kind if field.name in value
+        }
     if pa.types.is_list(kind) and isinstance(value, list):
-        return [_as_typed(one, kind.value_type, unit) for one in value]
+        return [_as_typed(element, kind.value_type, unit) for element in value]
     return value

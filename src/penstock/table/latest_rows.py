@@ -96,8 +96,8 @@ class OnDisk:
         _, good = self.decode(values, self.schema)
         self.bad += int((~good).sum())
         # The row before a record that cannot be read stays.
-        kept = pa.array(good)
-        for key, value in zip(keys.filter(kept).to_pylist(), values.filter(kept).to_pylist(), strict=True):
+        readable = pa.array(good)
+        for key, value in zip(keys.filter(readable).to_pylist(), values.filter(readable).to_pylist(), strict=True):
             if value is None:
                 del self._database[key]
             else:
@@ -108,11 +108,11 @@ class OnDisk:
         values = pa.array(self._database[asked], pa.binary())
         rows, good = self.decode(values, self.schema)
         present = good & values.is_valid().to_numpy(zero_copy_only=False)
-        found = present & keys.is_valid().to_numpy(zero_copy_only=False)
+        is_found = present & keys.is_valid().to_numpy(zero_copy_only=False)
         place: Numbers = np.full(len(keys), -1, np.int64)
         place[present] = np.arange(present.sum())
-        place[~found] = -1
-        return found, taken(rows, place)
+        place[~is_found] = -1
+        return is_found, taken(rows, place)
 
 
 def _removed(database: Any, folder: ScratchFolder) -> None:
@@ -154,15 +154,15 @@ def claimed(parent: str) -> ScratchFolder:
     """A new folder under `parent`, or under the system's folder for temporary files if that is empty."""
     place = Path(parent or tempfile.gettempdir())
     for left in place.glob(f"{PREFIX}*"):
-        if found := _locked(left):
-            found.remove()
+        if abandoned := _locked(left):
+            abandoned.remove()
     while True:
-        made = _locked(Path(tempfile.mkdtemp(prefix=PREFIX, dir=place)))
+        scratch = _locked(Path(tempfile.mkdtemp(prefix=PREFIX, dir=place)))
         # Before it was locked, another process may have removed it as abandoned.
-        if made and made.path.exists():
-            return made
-        if made:
-            made.remove()
+        if scratch and scratch.path.exists():
+            return scratch
+        if scratch:
+            scratch.remove()
 
 
 def _locked(path: Path) -> ScratchFolder | None:

@@ -194,8 +194,8 @@ class Fold:
             before = totals.get(group) or {**deepcopy(self.initial), ROWS: 0}
             count = before[ROWS] + sign
             total = {name: before[name] for name in self.returns.names}
-            made = self.add(total, row) if sign > 0 else self.subtract(total, row)
-            totals[group] = {**dict(zip(by, group, strict=True)), **made, ROWS: count}
+            updated = self.add(total, row) if sign > 0 else self.subtract(total, row)
+            totals[group] = {**dict(zip(by, group, strict=True)), **updated, ROWS: count}
         summed = pa.Table.from_pylist(list(totals.values()), self.state)
         gone = summed[ROWS].to_numpy() <= 0
         about = {VERSION: pa.array(np.full(len(summed), number, np.int64)), DELETED: pa.array(gone)}

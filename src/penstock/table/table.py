@@ -89,18 +89,18 @@ def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates:
     invalid aggregate.
     """
     by = _columns(table, by, name)
-    frame, made = parse(table.df, aggregates)
-    for one in made:
-        if any(part.function not in ("count", "sum") for part in one.parts):
+    frame, parsed = parse(table.df, aggregates)
+    for agg in parsed:
+        if any(part.function not in ("count", "sum") for part in agg.parts):
             raise PenstockError(
-                f"{one.column} cannot be subtracted", where=f"table {name}", next="use count, sum or avg, or table.fold"
+                f"{agg.column} cannot be subtracted", where=f"table {name}", next="use count, sum or avg, or table.fold"
             )
-    sources = list(dict.fromkeys(part.source for one in made for part in one.parts))
+    sources = list(dict.fromkeys(part.source for agg in parsed for part in agg.parts))
     signed = _revisions(table, frame, by, sources, name)
-    logic = Totals(arrow_schema(columns_of(frame, by)), made)
+    logic = Totals(arrow_schema(columns_of(frame, by)), parsed)
     output = columns_of(frame, by)
-    for one in made:
-        output.add(one.column, one.type)
+    for agg in parsed:
+        output.add(agg.column, agg.type)
     return _totals(signed, logic, by, output, name)
 
 
@@ -153,8 +153,8 @@ def _revisions(table: Table, frame: DataFrame, by: Sequence[str], values: Sequen
 
 def _totals(signed: DataFrame, logic: Any, by: list[str], output: st.StructType, name: str) -> Table:
     output.add(VERSION, st.LongType()).add(DELETED, st.BooleanType())
-    made = stateful(signed, logic, name=name, key=by, output=output, timed=False)
-    return Table(made, tuple(by), VERSION, DELETED)
+    df = stateful(signed, logic, name=name, key=by, output=output, timed=False)
+    return Table(df, tuple(by), VERSION, DELETED)
 
 
 def versioned(table: Table, frame: DataFrame, columns: Sequence[str]) -> DataFrame:

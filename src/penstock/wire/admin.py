@@ -112,8 +112,8 @@ class Admin:
     async def cluster_id(self) -> str:
         """The cluster's id."""
         body = {"include_cluster_authorized_operations": False}
-        found: str = (await self._cluster.ask(frames.DESCRIBE_CLUSTER, body))["cluster_id"]
-        return found
+        cluster_id: str = (await self._cluster.ask(frames.DESCRIBE_CLUSTER, body))["cluster_id"]
+        return cluster_id
 
     async def create_topic(
         self, name: str, *, partitions: int = -1, replication: int = -1, configs: Mapping[str, str] | None = None
@@ -167,10 +167,12 @@ class Admin:
             answer = await self._cluster.ask(frames.DESCRIBE_CONFIGS, body)
             return _result(answer["results"], topic)
 
-        found = await self._cluster.patiently(attempt, self._patience, final=(UnknownTopicOrPartition,))
+        described = await self._cluster.patiently(attempt, self._patience, final=(UnknownTopicOrPartition,))
         entries = [
-            ConfigEntry(one["name"], one["value"], SOURCES.get(one["config_source"], "unknown"), one["read_only"])
-            for one in found["configs"]
+            ConfigEntry(
+                config["name"], config["value"], SOURCES.get(config["config_source"], "unknown"), config["read_only"]
+            )
+            for config in described["configs"]
         ]
         return sorted(entries, key=lambda entry: entry.name)
 
@@ -180,8 +182,8 @@ class Admin:
         async def attempt() -> Message:
             return await self._cluster.metadata(None)
 
-        found = await self._cluster.patiently(attempt, self._patience)
-        return {one["name"]: _topic(one) for one in found["topics"] if not one["error_code"]}
+        response = await self._cluster.patiently(attempt, self._patience)
+        return {topic["name"]: _topic(topic) for topic in response["topics"] if not topic["error_code"]}
 
     async def topic(self, name: str, *, is_new: bool = False) -> TopicInfo:
         """One topic; raises UnknownTopicOrPartition if there is none.
@@ -190,12 +192,12 @@ class Admin:
         """
 
         async def attempt() -> TopicInfo:
-            found = (await self._cluster.metadata([{"name": name}]))["topics"]
-            if len(found) != 1 or found[0]["name"] != name:
+            topics = (await self._cluster.metadata([{"name": name}]))["topics"]
+            if len(topics) != 1 or topics[0]["name"] != name:
                 raise MalformedResponse("an answer about another topic", topic=name)
-            if code := found[0]["error_code"]:
+            if code := topics[0]["error_code"]:
                 raise error_of(code)(topic=name)
-            return _topic(found[0])
+            return _topic(topics[0])
 
         final = () if is_new else (UnknownTopicOrPartition,)
         return await self._cluster.patiently(attempt, self._patience, final=final)
@@ -203,8 +205,8 @@ class Admin:
     async def sizes(self, topic: TopicInfo) -> dict[int, int]:
         """Bytes on disk of each partition's leader; without those whose leader's broker does not say it."""
         leads: dict[int, list[int]] = defaultdict(list)
-        for one in topic.partitions:
-            leads[one.leader].append(one.partition)
+        for partition in topic.partitions:
+            leads[partition.leader].append(partition.partition)
         await self._cluster.patiently(lambda: self._cluster.metadata([]), self._patience)
         sizes: dict[int, int] = {}
         for node, partitions in leads.items():
@@ -216,11 +218,11 @@ class Admin:
         body = {"topics": [{"topic": topic, "partitions": partitions}]}
         answer = await self._cluster.ask(frames.DESCRIBE_LOG_DIRS, body, node)
         return {
-            one["partition_index"]: one["partition_size"]
+            partition["partition_index"]: partition["partition_size"]
             for folder in answer["results"]
-            for found in folder["topics"]
-            for one in found["partitions"]
-            if found["name"] == topic and not one["is_future_key"]
+            for listed in folder["topics"]
+            for partition in listed["partitions"]
+            if listed["name"] == topic and not partition["is_future_key"]
         }
 
     async def _controller(self) -> BrokerConnection:
@@ -249,16 +251,16 @@ def _result(results: list[Message], topic: str) -> Message:
     return results[0]
 
 
-def _topic(found: Message) -> TopicInfo:
+def _topic(topic: Message) -> TopicInfo:
     partitions = [
         PartitionInfo(
-            one["partition_index"],
-            one["leader_id"],
-            tuple(one["replica_nodes"]),
-            tuple(one["isr_nodes"]),
-            tuple(one["offline_replicas"]),
+            partition["partition_index"],
+            partition["leader_id"],
+            tuple(partition["replica_nodes"]),
+            tuple(partition["isr_nodes"]),
+            tuple(partition["offline_replicas"]),
         )
-        for one in found["partitions"]
+        for partition in topic["partitions"]
     ]
-    id = found["topic_id"].hex() if any(found["topic_id"]) else ""
-    return TopicInfo(found["name"], id, found["is_internal"], tuple(sorted(partitions, key=lambda p: p.partition)))
+    id = topic["topic_id"].hex() if any(topic["topic_id"]) else ""
+    return TopicInfo(topic["name"], id, topic["is_internal"], tuple(sorted(partitions, key=lambda p: p.partition)))

@@ -72,15 +72,15 @@ class BrokerConnection:
     async def open(cls, host: str, port: int, link: Link) -> BrokerConnection:
         """Connect, agree on versions, authenticate."""
         stream = await transport.connect(host, port, patience=link.connect_timeout, tls=link.tls)
-        made = cls(stream, f"{host}:{port}", link)
+        connection = cls(stream, f"{host}:{port}", link)
         try:
-            await made._agree()
+            await connection._agree()
             if link.authenticate:
-                await link.authenticate(made)
+                await link.authenticate(connection)
         except BaseException:
-            await made.close()
+            await connection.close()
             raise
-        return made
+        return connection
 
     def version(self, api: Api, *, at_most: int | None = None) -> int:
         """The newest version that both sides support; raises `UnsupportedBroker` if there is none."""
@@ -131,19 +131,22 @@ class BrokerConnection:
     async def _agree(self) -> None:
         api = frames.API_VERSIONS
         try:
-            found = await self._api_versions(api.versions[1])
+            response = await self._api_versions(api.versions[1])
         except ConnectionLost as error:
             cause = error.__cause__ if isinstance(error.__cause__, MalformedResponse) else error
             said = cause.detail.removeprefix(f"{self.peer} ")
             question = "is it the port of a broker, with this security protocol?"
             raise NotABroker(f"Kafka at {self.peer} does not answer as a broker: it {said}; {question}") from error
-        if found["error_code"] == UnsupportedVersion.code:
+        if response["error_code"] == UnsupportedVersion.code:
             # The body in version 0 may say which versions of ApiVersions the broker supports (KIP-511).
-            spoken = {one["api_key"]: one["max_version"] for one in found["api_keys"]}
-            found = await self._api_versions(min(spoken.get(api.key, 0), api.versions[1]))
-        if found["error_code"]:
-            raise MalformedResponse(f"{self.peer} answered ApiVersions with error {found['error_code']}")
-        self._versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in found["api_keys"]}
+            spoken = {supported["api_key"]: supported["max_version"] for supported in response["api_keys"]}
+            response = await self._api_versions(min(spoken.get(api.key, 0), api.versions[1]))
+        if response["error_code"]:
+            raise MalformedResponse(f"{self.peer} answered ApiVersions with error {response['error_code']}")
+        self._versions = {
+            supported["api_key"]: (supported["min_version"], supported["max_version"])
+            for supported in response["api_keys"]
+        }
 
     async def _api_versions(self, version: int) -> Message:
         software = {"client_software_name": "penstock", "client_software_version": "1"}
@@ -194,7 +197,7 @@ class BrokerConnection:
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
         if lost is not error:
             lost.__cause__ = error
-        waiting = [one.answer for one in self._waiting]
+        waiting = [request.answer for request in self._waiting]
         waiting += [sent for sent in (self._sending, *self._unsent()) if sent]
         self._waiting.clear()
         for answer in waiting:

@@ -79,13 +79,14 @@ class _Peer:
 
 def addresses(servers: str) -> list[Broker]:
     """The bootstrap brokers in "host:port,[v6]:port", with node -1; raises ValueError if it is not such a list."""
-    found = [
-        re.fullmatch(r"\s*(?:\[([0-9A-Fa-f:.]+)\]|([^\s,:\[\]]+)):(\d{1,5})\s*", one) for one in servers.split(",")
+    matches = [
+        re.fullmatch(r"\s*(?:\[([0-9A-Fa-f:.]+)\]|([^\s,:\[\]]+)):(\d{1,5})\s*", address)
+        for address in servers.split(",")
     ]
     # The operating system would take a larger port modulo 65536.
-    if not all(one and 0 < int(one[3]) < 65536 for one in found):
+    if not all(match and 0 < int(match[3]) < 65536 for match in matches):
         raise ValueError(f'servers is not a list of host:port: {servers!r}; write it as "host:9092,other:9092"')
-    return [Broker(-1, one[1] or one[2], int(one[3])) for one in found if one]
+    return [Broker(-1, match[1] or match[2], int(match[3])) for match in matches if match]
 
 
 class Cluster:
@@ -161,9 +162,9 @@ class Cluster:
 
     async def metadata(self, topics: list[dict[str, str]] | None) -> Message:
         """The brokers, which are known afterwards, and these topics; all topics with None. No topic is created."""
-        found = await self.ask(frames.METADATA, {"topics": topics, "allow_auto_topic_creation": False})
-        self._know_brokers(found)
-        return found
+        response = await self.ask(frames.METADATA, {"topics": topics, "allow_auto_topic_creation": False})
+        self._know_brokers(response)
+        return response
 
     async def patiently(
         self, attempt: Callable[[], Awaitable[T]], patience: float, *, final: tuple[type[KafkaError], ...] = ()
@@ -177,13 +178,13 @@ class Cluster:
         wait = Wait("Kafka's answer", patience)
         while True:
             try:
-                found = await attempt()
+                answer = await attempt()
                 wait.over()
-                return found
+                return answer
             except KafkaError as error:
                 if not error.retriable or isinstance(error, final) or time.monotonic() > deadline:
                     raise
-                if not isinstance(error, ConnectionLost):  # `_open` tells it
+                if not isinstance(error, ConnectionLost):  # `_open` reports it
                     wait.failed(error)
             backoff.failed()
             await backoff.wait()
@@ -237,29 +238,29 @@ class Cluster:
     async def _read(self, name: str) -> None:
         connection = await self.any_connection()
         body = {"topics": [{"name": name}], "allow_auto_topic_creation": self._create}
-        found = await connection.ask(frames.METADATA, body)
-        self._know_brokers(found)
-        topic = next((one for one in found["topics"] if one["name"] == name), None)
+        response = await connection.ask(frames.METADATA, body)
+        self._know_brokers(response)
+        topic = next((topic for topic in response["topics"] if topic["name"] == name), None)
         if topic is None:
             raise UnknownTopicOrPartition(topic=name)
         if topic["error_code"]:
             raise error_of(topic["error_code"])(topic=name)
-        made = _topic(name, topic)
-        if (known := self.topics.get(name)) and any(known.id) and any(made.id) and known.id != made.id:
+        metadata = _topic(name, topic)
+        if (known := self.topics.get(name)) and any(known.id) and any(metadata.id) and known.id != metadata.id:
             log.warning(
                 "topic %s was deleted and created again, with %d partitions instead of %d; if the broker created it, "
                 "it has the broker's settings",
-                *(name, len(made.leaders), len(known.leaders)),
+                *(name, len(metadata.leaders), len(known.leaders)),
                 extra={"event": "warning", "topic": name},
             )
-        self.topics[name] = made
+        self.topics[name] = metadata
 
-    def _know_brokers(self, found: Message) -> None:
-        self.brokers = {b["node_id"]: Broker(b["node_id"], b["host"], b["port"]) for b in found["brokers"]}
+    def _know_brokers(self, response: Message) -> None:
+        self.brokers = {b["node_id"]: Broker(b["node_id"], b["host"], b["port"]) for b in response["brokers"]}
 
 
-def _topic(name: str, found: Message) -> TopicMetadata:
-    leaders = {one["partition_index"]: one["leader_id"] for one in found["partitions"]}
+def _topic(name: str, topic: Message) -> TopicMetadata:
+    leaders = {partition["partition_index"]: partition["leader_id"] for partition in topic["partitions"]}
     if sorted(leaders) != list(range(len(leaders))) or not leaders:
         raise MalformedResponse(topic=name, detail=f"its partitions are {sorted(leaders)}")
-    return TopicMetadata(name, found["topic_id"], tuple(leaders[p] for p in range(len(leaders))), time.monotonic())
+    return TopicMetadata(name, topic["topic_id"], tuple(leaders[p] for p in range(len(leaders))), time.monotonic())

@@ -64,12 +64,14 @@ class Coordinator:
         many = connection.version(frames.OFFSET_FETCH, at_most=FETCH_AT_MOST) >= 8
         of_group = {"group_id": self._key, "topics": wanted}
         body = ({"groups": [of_group]} if many else of_group) | {"require_stable": stable}
-        found = await self.ask(frames.OFFSET_FETCH, body, at_most=FETCH_AT_MOST, errors=_error_of_group)
+        response = await self.ask(frames.OFFSET_FETCH, body, at_most=FETCH_AT_MOST, errors=_error_of_group)
         return {
-            (topic["name"], one["partition_index"]): Committed(one["committed_offset"], one["metadata"] or "")
-            for topic in _group(found)["topics"]
-            for one in topic["partitions"]
-            if one["committed_offset"] >= 0
+            (topic["name"], partition["partition_index"]): Committed(
+                partition["committed_offset"], partition["metadata"] or ""
+            )
+            for topic in _group(response)["topics"]
+            for partition in topic["partitions"]
+            if partition["committed_offset"] >= 0
         }
 
     async def _once(
@@ -78,40 +80,42 @@ class Coordinator:
         if self._broker is None:
             self._broker = await self._find()
         connection = await self._cluster.connect(self._broker)
-        found = await connection.ask(api, body, version=connection.version(api, at_most=at_most))
-        if error := errors(found):
+        response = await connection.ask(api, body, version=connection.version(api, at_most=at_most))
+        if error := errors(response):
             raise error
-        return found
+        return response
 
     async def _find(self) -> Broker:
         connection = await self._cluster.any_connection()
         version = connection.version(frames.FIND_COORDINATOR)
         keys = {"coordinator_keys": [self._key]} if version >= 4 else {"key": self._key}
         body = keys | {"key_type": self._kind}
-        found = await connection.ask(frames.FIND_COORDINATOR, body, version=version)
-        one = found["coordinators"][0] if version >= 4 else found
-        if one["error_code"]:
-            raise error_of(one["error_code"])(f"the coordinator of {self._key!r}: {one['error_message'] or ''}")
-        return Broker(one["node_id"], one["host"], one["port"])
+        response = await connection.ask(frames.FIND_COORDINATOR, body, version=version)
+        coordinator = response["coordinators"][0] if version >= 4 else response
+        if coordinator["error_code"]:
+            raise error_of(coordinator["error_code"])(
+                f"the coordinator of {self._key!r}: {coordinator['error_message'] or ''}"
+            )
+        return Broker(coordinator["node_id"], coordinator["host"], coordinator["port"])
 
 
-def _top_level(found: Message) -> KafkaError | None:
-    return error_of(found["error_code"])() if found["error_code"] else None
+def _top_level(response: Message) -> KafkaError | None:
+    return error_of(response["error_code"])() if response["error_code"] else None
 
 
-def error_of_offsets(found: Message) -> KafkaError | None:
+def error_of_offsets(response: Message) -> KafkaError | None:
     """The first error of a partition in an answer about offsets."""
-    for topic in found["topics"]:
-        for one in topic["partitions"]:
-            if one["error_code"]:
-                return error_of(one["error_code"])(topic=topic["name"], partition=one["partition_index"])
+    for topic in response["topics"]:
+        for partition in topic["partitions"]:
+            if partition["error_code"]:
+                return error_of(partition["error_code"])(topic=topic["name"], partition=partition["partition_index"])
     return None
 
 
-def _group(found: Message) -> Message:
-    return found["groups"][0] if found["groups"] else found
+def _group(response: Message) -> Message:
+    return response["groups"][0] if response["groups"] else response
 
 
-def _error_of_group(found: Message) -> KafkaError | None:
-    code = _group(found)["error_code"]
-    return error_of(code)() if code else error_of_offsets(_group(found))
+def _error_of_group(response: Message) -> KafkaError | None:
+    code = _group(response)["error_code"]
+    return error_of(code)() if code else error_of_offsets(_group(response))

@@ -5,7 +5,7 @@ and reads the metadata again holds the partitions whose request failed. The next
 answer is decoded, so at most two answers per broker are in memory. An answer's batches are decompressed one by one.
 
 With a rack a leader may name a replica that is nearer (KIP-392). It is asked from then on until `REPLICA_AGE` is over.
-When one fails, the rack is not told for `RACKLESS`: a leader names a replica that was killed until it misses it.
+When one fails, requests name no rack for `RACKLESS`: a leader names a killed replica until it misses it.
 
 A partition's position is where its last batch ended, not its last record: compaction, transaction markers and aborted
 records leave gaps in the offsets, also at the end of the log.
@@ -140,31 +140,31 @@ class FetchedBatches:
         # Here, because it loads compiled loops, which a program that only reads offsets does not need.
         from penstock.wire.records.record_decoder import PART, SCHEMA, data_batches
 
-        found: list[pa.RecordBatch] = []
+        parts: list[pa.RecordBatch] = []
         size = 0
         try:
             for header in data_batches(self.records, aborted=self.aborted, max_size=max_size):
                 unreadable = None
                 try:
                     for part in self._wanted(header, max_size):
-                        found.append(part)
+                        parts.append(part)
                         size += part.nbytes
                         if size >= PART:
-                            yield pa.Table.from_batches(found, SCHEMA)
-                            found, size = [], 0
+                            yield pa.Table.from_batches(parts, SCHEMA)
+                            parts, size = [], 0
                 except CorruptRecords as error:
                     unreadable = self._unreadable(header, error)
                     if pass_over is None:
                         raise unreadable.error from error
                 if unreadable and pass_over:
-                    if found:
-                        yield pa.Table.from_batches(found, SCHEMA)
-                        found, size = [], 0
+                    if parts:
+                        yield pa.Table.from_batches(parts, SCHEMA)
+                        parts, size = [], 0
                     pass_over(unreadable)
         except CorruptRecords as error:
             raise self.damaged(error) from error
-        if found:
-            yield pa.Table.from_batches(found, SCHEMA)
+        if parts:
+            yield pa.Table.from_batches(parts, SCHEMA)
 
     def _wanted(self, header: Header, max_size: int) -> Iterator[pa.RecordBatch]:
         from penstock.wire.records.record_decoder import parts
@@ -185,8 +185,8 @@ class FetchedBatches:
         )
         kind = RecordsTooLarge if isinstance(error, DecompressedTooLarge) else RecordsUnreadable
         offset = max(header.base_offset, self.start)
-        told = kind(detail, topic=self.topic, partition=self.partition)
-        return Unreadable(self.partition, offset, header.max_timestamp, told)
+        kafka_error = kind(detail, topic=self.topic, partition=self.partition)
+        return Unreadable(self.partition, offset, header.max_timestamp, kafka_error)
 
     def following(self) -> int:
         """The offset after the last complete batch; batches are verified later, when their tables are made."""
@@ -220,15 +220,15 @@ class TopicRead:
         self._tasks: dict[asyncio.Task[Message | None], _Asked] = {}
         self._rackless_until = 0.0
         self._wait: Wait | None = None
-        """Since some partition could not be read; `cluster` tells of it."""
+        """Since some partition could not be read; `cluster` logs it."""
 
     async def chunks(self) -> AsyncGenerator[FetchedBatches, None]:
         self._start()
         while self._tasks:
             done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-            found = [chunk for task in done for chunk in self._settle(task)]
+            chunks = [chunk for task in done for chunk in self._settle(task)]
             self._start()
-            for chunk in found:
+            for chunk in chunks:
                 yield chunk
 
     async def close(self) -> None:
@@ -264,8 +264,8 @@ class TopicRead:
         # Brokers that support topic ids may serve topics without an id, from before the cluster's upgrade.
         version = connection.version(frames.FETCH, at_most=None if any(self._topic.id) else BY_NAME)
         partitions = [
-            {"partition": one.partition, "fetch_offset": one.next, "partition_max_bytes": self._limits.max_bytes}
-            for one in places
+            {"partition": place.partition, "fetch_offset": place.next, "partition_max_bytes": self._limits.max_bytes}
+            for place in places
         ]
         body = {
             "max_wait_ms": self._limits.max_wait_ms,
@@ -298,29 +298,33 @@ class TopicRead:
         return self._take(asked.places, answer) if answer else []
 
     def _take(self, places: list[PartitionPosition], answer: Message) -> list[FetchedBatches]:
-        found = {one["partition_index"]: one for topic in answer["responses"] for one in topic["partitions"]}
-        nothing = not any(one["records"] for one in found.values())
+        partitions = {
+            partition["partition_index"]: partition
+            for topic in answer["responses"]
+            for partition in topic["partitions"]
+        }
+        nothing = not any(partition["records"] for partition in partitions.values())
         chunks = []
         until = time.monotonic() + REPLICA_AGE
         # A broker that throttles us leaves partitions out.
-        for place in [place for place in places if place.partition in found]:
-            one = found[place.partition]
-            if one["error_code"]:
-                self._failed([place], self._refusal(place, one["error_code"]))
+        for place in [place for place in places if place.partition in partitions]:
+            partition = partitions[place.partition]
+            if partition["error_code"]:
+                self._failed([place], self._refusal(place, partition["error_code"]))
                 continue
             place.failing_since = None
             place.backoff.reset()
-            if (nearer := one.get("preferred_read_replica", -1)) >= 0:
+            if (nearer := partition.get("preferred_read_replica", -1)) >= 0:
                 # The answer has no records then, whether there are some or not.
                 place.replica, place.replica_until = nearer, until
                 if nearer not in self._cluster.brokers:
                     self._failed([place], LeaderNotAvailable(topic=self._topic.name, partition=place.partition))
-            elif one["records"]:
-                chunks.append(self._advance(place, one))
+            elif partition["records"]:
+                chunks.append(self._advance(place, partition))
             elif nothing:
                 # No records are left before the end that the broker reports, which may come after a gap. This is only
                 # certain if the whole answer is empty: otherwise other partitions may have filled the answer.
-                self._move(place, one["last_stable_offset" if self._limits.committed else "high_watermark"])
+                self._move(place, partition["last_stable_offset" if self._limits.committed else "high_watermark"])
                 if self._reached:
                     self._reached(place.partition, place.next)
         if self._wait and not any(place.failing_since for place in self._left.values()):
@@ -328,9 +332,9 @@ class TopicRead:
             self._wait = None
         return chunks
 
-    def _advance(self, place: PartitionPosition, one: Message) -> FetchedBatches:
-        aborted = [(each["producer_id"], each["first_offset"]) for each in one["aborted_transactions"] or ()]
-        records = one["records"]
+    def _advance(self, place: PartitionPosition, partition: Message) -> FetchedBatches:
+        aborted = [(each["producer_id"], each["first_offset"]) for each in partition["aborted_transactions"] or ()]
+        records = partition["records"]
         chunk = FetchedBatches(
             self._topic.name,
             place.partition,

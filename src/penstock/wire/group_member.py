@@ -51,7 +51,7 @@ class GroupWork(Protocol):
     def divide(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """As the leader: the share of each member, of what each has said, by their ids."""
 
-    def given(self, share: bytes, leads: bool) -> None:
+    def assigned(self, share: bytes, leads: bool) -> None:
         """This member has a share from now on, instead of the one before; `leads` says whether it is the leader."""
 
     def lost(self, why: str) -> None:
@@ -104,7 +104,7 @@ class Membership:
         return time.monotonic() - self._beaten < self._times.session
 
     def join_again(self) -> None:
-        """Have the work divided anew; call it in the event loop."""
+        """Have the work divided again; call it in the event loop."""
         self._again.set()
 
     async def run(self) -> None:
@@ -140,14 +140,14 @@ class Membership:
         leads = joined["leader"] == self._id
         shares: Mapping[str, bytes] = {}
         if leads:
-            shares = self._work.divide({one["member_id"]: bytes(one["metadata"]) for one in joined["members"]})
+            shares = self._work.divide({member["member_id"]: bytes(member["metadata"]) for member in joined["members"]})
         try:
             share = await self._share(shares)
         except RebalanceInProgress:
             return
         self._joining = False
         backoff.reset()
-        self._work.given(share, leads)
+        self._work.assigned(share, leads)
         await self._again.wait()
         if self._failure:
             raise self._failure
@@ -164,28 +164,28 @@ class Membership:
             wanted = body | {"member_id": self._id, "protocols": said}
             began = time.monotonic()
             try:
-                found = await self._joins.ask(frames.JOIN_GROUP, wanted, errors=self._refusal)
+                response = await self._joins.ask(frames.JOIN_GROUP, wanted, errors=self._refusal)
             except MemberIdRequired:
                 continue
             if not self._id:
                 self._beaten = began
-            self._id, self._generation = found["member_id"], found["generation_id"]
-            return found
+            self._id, self._generation = response["member_id"], response["generation_id"]
+            return response
 
-    def _refusal(self, found: Message) -> KafkaError | None:
+    def _refusal(self, response: Message) -> KafkaError | None:
         """The error of an answer to JoinGroup; the first one has the id to join with (KIP-394)."""
-        if not found["error_code"]:
+        if not response["error_code"]:
             return None
-        kind = error_of(found["error_code"])
+        kind = error_of(response["error_code"])
         if kind is MemberIdRequired:
-            self._id, self._beaten = found["member_id"], time.monotonic()
+            self._id, self._beaten = response["member_id"], time.monotonic()
         return kind(f"group {self._name}")
 
     async def _share(self, shares: Mapping[str, bytes]) -> bytes:
         assignments = [{"member_id": member, "assignment": share} for member, share in shares.items()]
         named = {"protocol_type": self._kind, "protocol_name": self._protocol}
-        found = await self._joins.ask(frames.SYNC_GROUP, {**self._me, **named, "assignments": assignments})
-        return bytes(found["assignment"])
+        response = await self._joins.ask(frames.SYNC_GROUP, {**self._me, **named, "assignments": assignments})
+        return bytes(response["assignment"])
 
     async def _beat(self) -> None:
         """Send heartbeats, also while a join waits for other members: an answer shows that this member still counts."""

@@ -96,9 +96,9 @@ class Groups:
         """The groups of all brokers, by name."""
 
         async def attempt() -> list[GroupListing]:
-            return [one async for one in self._listed()]
+            return [group async for group in self._listed()]
 
-        return sorted(await self._cluster.patiently(attempt, self._patience), key=lambda one: one.name)
+        return sorted(await self._cluster.patiently(attempt, self._patience), key=lambda group: group.name)
 
     async def _listed(self) -> AsyncIterator[GroupListing]:
         await self._cluster.metadata([])
@@ -106,22 +106,24 @@ class Groups:
             answer = await self._cluster.ask(frames.LIST_GROUPS, {}, node)
             if code := answer["error_code"]:
                 raise error_of(code)(f"broker {node} cannot list its groups")
-            for one in answer["groups"]:
+            for group in answer["groups"]:
                 # Before KIP-848 all groups were classic, and brokers did not say it.
-                yield GroupListing(one["group_id"], one["protocol_type"], one["group_state"], one["group_type"].lower())
+                yield GroupListing(
+                    group["group_id"], group["protocol_type"], group["group_state"], group["group_type"].lower()
+                )
 
     async def describe(self, name: str) -> GroupInfo:
         """A group and its members; raises GroupIdNotFound if there is none."""
         coordinator = self._coordinator(name)
         try:
             body = {"group_ids": [name], "include_authorized_operations": False}
-            found = await coordinator.ask(frames.CONSUMER_GROUP_DESCRIBE, body, errors=_error_of("groups"))
-            return _consumer_group(found["groups"][0])
+            response = await coordinator.ask(frames.CONSUMER_GROUP_DESCRIBE, body, errors=_error_of("groups"))
+            return _consumer_group(response["groups"][0])
         except (GroupIdNotFound, UnsupportedBroker, UnsupportedVersion):
             pass  # not of that kind, or the broker knows only the classic kind
         body = {"groups": [name]}
-        found = await coordinator.ask(frames.DESCRIBE_GROUPS, body, errors=_error_of("groups"))
-        group = found["groups"][0]
+        response = await coordinator.ask(frames.DESCRIBE_GROUPS, body, errors=_error_of("groups"))
+        group = response["groups"][0]
         if group["group_state"] == DEAD:
             raise GroupIdNotFound(f"there is no group {name}")
         return _classic_group(group)
@@ -164,35 +166,37 @@ class Groups:
 def _error_of(member: str) -> Callable[[Message], KafkaError | None]:
     """Finds the error of the only group in an answer."""
 
-    def found(answer: Message) -> KafkaError | None:
+    def group_error(answer: Message) -> KafkaError | None:
         groups = answer[member]
         if len(groups) != 1:
             return MalformedResponse(f"{len(groups)} results for one group")
         code, name = groups[0]["error_code"], groups[0]["group_id"]
         return error_of(code)(f"group {name}") if code else None
 
-    return found
+    return group_error
 
 
-def _consumer_group(found: Message) -> GroupInfo:
+def _consumer_group(group: Message) -> GroupInfo:
     members = [
         GroupMember(
-            one["member_id"],
-            one["client_id"],
-            one["client_host"],
-            {of["topic_name"]: tuple(of["partitions"]) for of in one["assignment"]["topic_partitions"]},
+            member["member_id"],
+            member["client_id"],
+            member["client_host"],
+            {of["topic_name"]: tuple(of["partitions"]) for of in member["assignment"]["topic_partitions"]},
         )
-        for one in found["members"]
+        for member in group["members"]
     ]
-    return GroupInfo(found["group_id"], found["group_state"], CONSUMER, tuple(members))
+    return GroupInfo(group["group_id"], group["group_state"], CONSUMER, tuple(members))
 
 
-def _classic_group(found: Message) -> GroupInfo:
+def _classic_group(group: Message) -> GroupInfo:
     members = [
-        GroupMember(one["member_id"], one["client_id"], one["client_host"], _assigned(one["member_assignment"]))
-        for one in found["members"]
+        GroupMember(
+            member["member_id"], member["client_id"], member["client_host"], _assigned(member["member_assignment"])
+        )
+        for member in group["members"]
     ]
-    return GroupInfo(found["group_id"], found["group_state"], "classic", tuple(members))
+    return GroupInfo(group["group_id"], group["group_state"], "classic", tuple(members))
 
 
 def _assigned(data: bytes) -> dict[str, tuple[int, ...]]:
@@ -202,7 +206,7 @@ def _assigned(data: bytes) -> dict[str, tuple[int, ...]]:
     # Later versions only add fields at the end (KIP-429).
     version = min(int.from_bytes(data[:2], "big"), ASSIGNMENT.versions[1])
     try:
-        found, _ = decoder(ASSIGNMENT, "response", version)(memoryview(data), 2)
+        assignment, _ = decoder(ASSIGNMENT, "response", version)(memoryview(data), 2)
     except BadBytes:
         return {}
-    return {one["topic"]: tuple(one["partitions"]) for one in found["assigned_partitions"]}
+    return {topic["topic"]: tuple(topic["partitions"]) for topic in assignment["assigned_partitions"]}

@@ -92,11 +92,11 @@ class Scram:
 
     def final(self, challenge: bytes, peer: str) -> bytes:
         """The proof for the server's challenge `r=...,s=...,i=...`."""
-        found = CHALLENGE.fullmatch(challenge)
-        nonce = found["nonce"].decode() if found else ""
-        if not found or not nonce.startswith(self._nonce) or nonce == self._nonce:
+        match = CHALLENGE.fullmatch(challenge)
+        nonce = match["nonce"].decode() if match else ""
+        if not match or not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise AuthenticationFailed(f"the SCRAM challenge of {peer} is not valid: {challenge!r}")
-        salt, iterations = base64.b64decode(found["salt"]), int(found["iterations"])
+        salt, iterations = base64.b64decode(match["salt"]), int(match["iterations"])
         if iterations < LEAST_ITERATIONS:
             raise AuthenticationFailed(f"{peer} asks for {iterations} iterations, fewer than RFC 7677 allows")
         if iterations > MOST_ITERATIONS:
@@ -122,15 +122,15 @@ class Scram:
 
 
 async def _handshake(connection: BrokerConnection, mechanism: str) -> None:
-    found = await connection.ask(frames.SASL_HANDSHAKE, {"mechanism": mechanism})
-    if found["error_code"]:
+    response = await connection.ask(frames.SASL_HANDSHAKE, {"mechanism": mechanism})
+    if response["error_code"]:
         raise AuthenticationFailed(
-            detail=f"{connection.peer} does not support {mechanism}, only {', '.join(found['mechanisms']) or 'none'}"
+            detail=f"{connection.peer} does not support {mechanism}, only {', '.join(response['mechanisms']) or 'none'}"
         )
 
 
 async def _exchange(connection: BrokerConnection, message: bytes) -> bytes:
-    found = await connection.ask(frames.SASL_AUTHENTICATE, {"auth_bytes": message})
-    if found["error_code"]:
-        raise AuthenticationFailed(detail=f"{connection.peer}: {found['error_message'] or 'authentication failed'}")
-    return bytes(found["auth_bytes"])
+    response = await connection.ask(frames.SASL_AUTHENTICATE, {"auth_bytes": message})
+    if response["error_code"]:
+        raise AuthenticationFailed(detail=f"{connection.peer}: {response['error_message'] or 'authentication failed'}")
+    return bytes(response["auth_bytes"])

@@ -81,8 +81,8 @@ class Reader:
 
     async def topics(self) -> dict[str, int]:
         """All topics that this user may see, with their number of partitions."""
-        found = await self._cluster.ask(frames.METADATA, {"topics": None, "allow_auto_topic_creation": False})
-        return {one["name"]: len(one["partitions"]) for one in found["topics"]}
+        response = await self._cluster.ask(frames.METADATA, {"topics": None, "allow_auto_topic_creation": False})
+        return {topic["name"]: len(topic["partitions"]) for topic in response["topics"]}
 
     async def partitions(self, topic: str) -> range:
         """The numbers of the topic's partitions."""
@@ -102,8 +102,8 @@ class Reader:
                 await self._cluster.refresh(topic)
             return self._cluster.topics[topic].id
 
-        found = await self._cluster.patiently(attempt, self._patience)
-        return found.hex() if any(found) else ""
+        topic_id = await self._cluster.patiently(attempt, self._patience)
+        return topic_id.hex() if any(topic_id) else ""
 
     async def earliest(self, topic: str) -> dict[int, int]:
         """The first offset that each partition still has, by partition."""
@@ -195,7 +195,7 @@ class Reader:
         of_node = defaultdict(list)
         for partition, node in enumerate((await self._cluster.topic(topic)).leaders):
             of_node[node].append({"partition_index": partition, "timestamp": wanted})
-        found: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         for node, asked in of_node.items():
             require_leader(node, topic, asked[0]["partition_index"])
             body = {
@@ -204,12 +204,14 @@ class Reader:
                 "topics": [{"name": topic, "partitions": asked}],
             }
             answer = await self._cluster.ask(frames.LIST_OFFSETS, body, node)
-            found |= {one["partition_index"]: _offset(topic, one) for one in answer["topics"][0]["partitions"]}
-        return dict(sorted(found.items()))
+            offsets |= {
+                listed["partition_index"]: _offset(topic, listed) for listed in answer["topics"][0]["partitions"]
+            }
+        return dict(sorted(offsets.items()))
 
 
-def _offset(topic: str, found: Message) -> int:
-    if code := found["error_code"]:
-        raise error_of(code)(topic=topic, partition=found["partition_index"])
-    offset: int = found["offset"]
+def _offset(topic: str, partition: Message) -> int:
+    if code := partition["error_code"]:
+        raise error_of(code)(topic=topic, partition=partition["partition_index"])
+    offset: int = partition["offset"]
     return offset

@@ -63,8 +63,8 @@ def _reason(error: OSError) -> str:
 
 
 async def _connect_plain(host: str, port: int) -> Stream:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    sock = await _first_of([(family, kind, protocol, address) for family, kind, protocol, _, address in found])
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    sock = await _first_of([(family, kind, protocol, address) for family, kind, protocol, _, address in addresses])
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return PlainStream(sock, f"{host}:{port}")
@@ -82,18 +82,21 @@ async def _first_of(addresses: Sequence[tuple[int, int, int, Any]]) -> socket.so
     begun: list[asyncio.Task[socket.socket]] = []
     winner: asyncio.Task[socket.socket] | None = None
     try:
-        while winner is None and (len(begun) < len(addresses) or not all(one.done() for one in begun)):
+        while winner is None and (len(begun) < len(addresses) or not all(task.done() for task in begun)):
             if len(begun) < len(addresses):
                 begun.append(asyncio.create_task(_open(*addresses[len(begun)])))
-            going, pause = [one for one in begun if not one.done()], HEAD_START if len(begun) < len(addresses) else None
+            going, pause = (
+                [task for task in begun if not task.done()],
+                HEAD_START if len(begun) < len(addresses) else None,
+            )
             await asyncio.wait(going, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-            winner = next((one for one in begun if one.done() and not one.exception()), None)
+            winner = next((task for task in begun if task.done() and not task.exception()), None)
         return (winner or begun[-1]).result()
     finally:
-        for one in begun:
-            if one is not winner:
-                one.cancel()
-                one.add_done_callback(_discard)
+        for task in begun:
+            if task is not winner:
+                task.cancel()
+                task.add_done_callback(_discard)
 
 
 def _discard(lost: asyncio.Task[socket.socket]) -> None:

@@ -172,7 +172,7 @@ class SharedWork:
         shares = divide(claims, names, tasks, self._configs.offset)
         return {member: share.encoded() for member, share in shares.items()}
 
-    def given(self, share: bytes, leads: bool) -> None:
+    def assigned(self, share: bytes, leads: bool) -> None:
         """Run this share from now on."""
         self._share, self._leads = Share.decoded(share), leads
         self._joined.set()

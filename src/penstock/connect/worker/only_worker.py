@@ -79,7 +79,7 @@ class OnlyWorker:
         first = min(members.values(), key=lambda said: (json.loads(said)["since"], said))
         return dict.fromkeys(members, first)
 
-    def given(self, share: bytes, leads: bool) -> None:
+    def assigned(self, share: bytes, leads: bool) -> None:
         """Hear who came first."""
         self._first = json.loads(share)
         self._known.set()

@@ -48,7 +48,7 @@ def _rows(folders: Iterable[str], name: str, key: str | None, limit: int, mask: 
         states = _states(folder)
         try:
             answer = states.scan(name, None, min(limit, LIMIT)) if key is None else states.get(name, key, limit)
-            return {**answer.told(), "rows": mask.value(answer.rows)}
+            return {**answer.to_json(), "rows": mask.value(answer.rows)}
         except NoSuchState as error:
             missing = error
     raise missing or NoSuchState(f"there is no state {name}", next="give --checkpoints DIR or --state URL")

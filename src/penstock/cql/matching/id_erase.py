@@ -54,15 +54,15 @@ def erase(store: IdStore, kind: str, value: str, *, before: Callable[[Sequence[s
     persons: set[Node] = set()
     identities: set[Identity] = set()
     for _ in range(ROUNDS + 1):
-        found = _explore(tables, known)
-        if not found.nodes:
+        explored = _explore(tables, known)
+        if not explored.nodes:
             return Erased(tuple(_names(persons)), tuple(sorted(identities)))
-        known |= found.nodes
-        persons |= found.persons
-        identities |= found.identities
-        if before is not None and found.persons:
-            before(_names(found.persons))
-        tables.delete(sorted(found.nodes), sorted(found.hubs))
+        known |= explored.nodes
+        persons |= explored.persons
+        identities |= explored.identities
+        if before is not None and explored.persons:
+            before(_names(explored.persons))
+        tables.delete(sorted(explored.nodes), sorted(explored.hubs))
     raise PenstockError(
         f"events write the person with {kind} {value!r} as fast as it is erased",
         where=f"{store.keyspace} at {store.access.hosts}",
@@ -71,25 +71,25 @@ def erase(store: IdStore, kind: str, value: str, *, before: Callable[[Sequence[s
 
 
 def _names(persons: set[Node]) -> list[str]:
-    return sorted(str(UUID(bytes=one)) for one in persons)
+    return sorted(str(UUID(bytes=person)) for person in persons)
 
 
 def _explore(tables: IdTables, start: set[Node]) -> _Found:
     """All rows that can be reached from some nodes by links, lists and notes."""
-    found, visited, ahead = _Found(), set(start), sorted(start)
+    explored, visited, ahead = _Found(), set(start), sorted(start)
     while ahead:
         links, lists = tables.links(ahead), tables.lists(ahead, ALL)
         hubs = [person for person in ahead if not lists[person].whole]
         beyond = tables.beyond(hubs)
         reached: set[Node] = {lower for lowers in links.values() for lower in lowers}
         for some in (*lists.values(), *beyond):
-            found.identities.update(some.identities)
+            explored.identities.update(some.identities)
             reached.update(some.notes)
             reached.update(node_of(*identity) for identity in some.identities)
         listed = {person for person in ahead if len(lists[person]) or not lists[person].whole}
-        found.persons |= listed
-        found.hubs.update(hubs)
-        found.nodes |= listed | links.keys()
+        explored.persons |= listed
+        explored.hubs.update(hubs)
+        explored.nodes |= listed | links.keys()
         ahead = sorted(reached - visited)
         visited |= reached
-    return found
+    return explored

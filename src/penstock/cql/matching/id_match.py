@@ -92,14 +92,14 @@ def match(
         raise PenstockError(f"unknown cannot be {unknown!r}", where=WHERE, next="use 'create' or 'ignore'")
     _check_columns(frame, ids, into)
     require_tables(store)
-    made = Match(
+    matcher = Match(
         store, tuple(ids), into, unknown == "create", int(lives.total_seconds()), duration(fresh, name="fresh"), cache
     )
     keys = F.struct(*(F.nullif(identity(F.col(each).cast("string")), F.lit("")).alias(each) for each in ids))
     lists = st.MapType(st.StringType(), st.ArrayType(st.StringType()))
     added = [st.StructField(into, st.StringType()), st.StructField(f"{into}_ids", lists)]
     fields = [*frame.schema.fields, *added, MEASURES.field]
-    return measured(frame.withColumn(KEY, keys).mapInArrow(made, st.StructType(fields)), name, MEASURES)
+    return measured(frame.withColumn(KEY, keys).mapInArrow(matcher, st.StructType(fields)), name, MEASURES)
 
 
 def _check_columns(frame: DataFrame, ids: Sequence[str], into: str) -> None:
@@ -194,20 +194,20 @@ class IdentityCache:
         nodes = {place: node_of(*identity) for place, identity in of_place.items()}
         identities = {nodes[place]: identity for place, identity in of_place.items()}
         together = [tuple(dict.fromkeys(nodes[code] for code in group if code >= 0)) for group in groups]
-        found = self.steps.run(together, identities, self.match.create)
+        resolved = self.steps.run(together, identities, self.match.create)
         for place, person in enumerate(persons):
             # This may have merged another event's person.
             if person:
-                persons[place] = found.persons.get(person, person)
+                persons[place] = resolved.persons.get(person, person)
         for place, node in nodes.items():
-            persons[place] = found.persons[node] if self.match.create or node in found.known else b""
+            persons[place] = resolved.persons[node] if self.match.create or node in resolved.known else b""
         self.own = {}
         for node, identity in sorted(identities.items(), key=itemgetter(1)):
-            self.own.setdefault(found.persons[node], []).append(identity)
+            self.own.setdefault(resolved.persons[node], []).append(identity)
         fresh = pa.table({"person": pa.array([persons[place] for place in places], pa.binary())})
         # As old as the batch: waiting for the database must not make the rows seem newer.
         self.persons.add(events.identities.take(pa.array(places)), fresh, now)
-        return pa.array(persons, pa.binary()), found.created, found.merged
+        return pa.array(persons, pa.binary()), resolved.created, resolved.merged
 
     def _lists(self, persons: pa.Array, now: float) -> pa.Table:
         """The identities of each person, as `_LISTS`; read again for persons that this batch changed."""
@@ -217,9 +217,9 @@ class IdentityCache:
         table = self.lists.table
         if old.any():
             wanted = persons.filter(pa.array(old))
-            found = self._read_lists(wanted.to_pylist())
-            ids = _as_maps(one.identities for one in found)
-            fresh = pa.table([ids, pa.array([one.whole for one in found], pa.bool_())], schema=_LISTS)
+            lists = self._read_lists(wanted.to_pylist())
+            ids = _as_maps(person_list.identities for person_list in lists)
+            fresh = pa.table([ids, pa.array([person_list.whole for person_list in lists], pa.bool_())], schema=_LISTS)
             places[old] = np.arange(table.num_rows, table.num_rows + len(wanted))
             table = pa.concat_tables([table, fresh])
             self.lists.add(wanted, fresh, now)
@@ -239,13 +239,13 @@ def _uuids(persons: pa.Array) -> pa.Array:
 
 def _as_maps(lists: Iterable[Iterable[Identity]]) -> pa.Array:
     """Lists of identities as maps from kind to values."""
-    made = []
+    maps = []
     for identities in lists:
         kinds: dict[str, list[str]] = {}
         for kind, value in identities:
             kinds.setdefault(kind, []).append(value)
-        made.append(list(kinds.items()))
-    return pa.array(made, _IDS)
+        maps.append(list(kinds.items()))
+    return pa.array(maps, _IDS)
 
 
 PROCESSES: dict[Match, IdentityCache] = {}
@@ -273,8 +273,8 @@ class EventIdentities:
         codes, known = [], 0
         for kind, column in zip(kinds, columns, strict=True):
             coded = column.dictionary_encode()
-            found = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-            codes.append(np.where(found < 0, -1, found + known))
+            local_codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            codes.append(np.where(local_codes < 0, -1, local_codes + known))
             values = coded.dictionary.cast(pa.binary())
             identities.append(pc.binary_join_element_wise(kind.encode(), values, SEPARATOR))
             known += len(values)
@@ -319,8 +319,8 @@ class EventIdentities:
             own = frozenset(map(self.identity, codes))
             if not own <= known[place].keys():
                 places[row] = more.setdefault((place, own), len(ids) + len(more))
-        made = _as_maps(with_own(known[place], own) for place, own in more)
-        return pa.concat_arrays([ids, made]).take(pa.array(places, mask=places < 0))
+        extended = _as_maps(with_own(known[place], own) for place, own in more)
+        return pa.concat_arrays([ids, extended]).take(pa.array(places, mask=places < 0))
 
 
 def _numbered(persons: pa.Array) -> Array:

@@ -128,10 +128,10 @@ class IdTables:
     def links(self, nodes: Sequence[Node]) -> Links:
         """The links of each node with links, with the fraction of their time to live that is left."""
         text = f"SELECT node, lower, TTL(seen) FROM {self.store.table('links')} WHERE node IN ?"
-        found: Links = {}
+        links: Links = {}
         for node, lower, left in self._select(text, nodes, bytes):
-            found.setdefault(node, {})[lower] = int.from_bytes(left or b"", "big") / self.ttl
-        return found
+            links.setdefault(node, {})[lower] = int.from_bytes(left or b"", "big") / self.ttl
+        return links
 
     def lists(self, persons: Sequence[Node], limit: int = HUB + 1) -> dict[Node, PersonList]:
         """Bucket 0 of the persons' lists, at most `limit` rows of each."""
@@ -139,23 +139,23 @@ class IdTables:
             f"SELECT person, kind, value FROM {self.store.table('identities')} "
             f"WHERE person IN ? AND bucket = 0 PER PARTITION LIMIT {limit}"
         )
-        found = {person: PersonList() for person in persons}
+        list_by_person = {person: PersonList() for person in persons}
         for person, kind, value in self._select(text, persons, _first_bucket):
-            note(found[person], kind.decode(), value.decode())
-        return found
+            note(list_by_person[person], kind.decode(), value.decode())
+        return list_by_person
 
     def beyond(self, persons: Sequence[Node]) -> list[PersonList]:
         """All buckets after bucket 0 of the persons' lists."""
         text = f"SELECT kind, value FROM {self.store.table('identities')} WHERE person = ? AND bucket = ?"
-        found = []
+        buckets = []
         for person in persons:
             keys = [(person, _bucket_bytes(bucket)) for bucket in range(1, BUCKETS + 1)]
             requests = [CqlRequest(((text, key),), partition_key(key)) for key in keys]
-            found.append(PersonList())
+            buckets.append(PersonList())
             for page in self._send(requests):
                 for kind, value in rows_of(page, 2):
-                    note(found[-1], kind.decode(), value.decode())
-        return found
+                    note(buckets[-1], kind.decode(), value.decode())
+        return buckets
 
     def delete(self, nodes: Sequence[Node], hubs: Sequence[Node]) -> None:
         """Delete all links and lists of nodes; for `hubs` in all buckets."""
@@ -212,14 +212,14 @@ class IdTables:
         return struct.pack(">i", self.ttl)
 
 
-def note(found: PersonList, kind: str, value: str) -> None:
+def note(person_list: PersonList, kind: str, value: str) -> None:
     """Add a row to a list."""
     if kind:
-        found.identities.append((kind, value))
+        person_list.identities.append((kind, value))
     elif value:
-        found.notes.append(bytes.fromhex(value))
+        person_list.notes.append(bytes.fromhex(value))
     else:
-        found.whole = False
+        person_list.whole = False
 
 
 def bucket_of(size: int, value: str) -> int:
@@ -267,17 +267,17 @@ def read_lists(tables: IdTables, persons: Sequence[Node]) -> list[Listed]:
 
 
 def _all(person: Node, known: dict[Node, PersonList]) -> Listed:
-    found: set[Identity] = set()
+    identities: set[Identity] = set()
     ways, gone, whole = [person], {person}, True
     while ways:
         here = known[ways.pop()]
-        found.update(here.identities)
+        identities.update(here.identities)
         # A read has at most one row more than `HUB`.
         whole = whole and here.whole and len(here) <= HUB
         new = [note for note in here.notes if note not in gone]
         gone.update(new)
         ways += new
-    return Listed(sorted(found)[:HUB], whole and len(found) <= HUB)
+    return Listed(sorted(identities)[:HUB], whole and len(identities) <= HUB)
 
 
 def with_own(listed: Iterable[Identity], own: Collection[Identity]) -> list[Identity]:
@@ -330,8 +330,8 @@ class Steps:
             try:
                 step = steps.send(answer)
             except StopIteration as end:
-                found: Resolved = end.value
-                return found
+                resolved: Resolved = end.value
+                return resolved
 
     def forget(self) -> None:
         self.touched, self.new = set(), set()
@@ -364,9 +364,9 @@ class Steps:
             if self.sizes.get(person, HUB) + count > HUB
             and (person not in self.large or self.large[person].until < now)
         )
-        for person, found in self.tables.lists(unsure).items() if unsure else ():
-            self.sizes[person] = len(found)
-            rows = frozenset([*found.identities, *map(_note, found.notes)])
+        for person, person_list in self.tables.lists(unsure).items() if unsure else ():
+            self.sizes[person] = len(person_list)
+            rows = frozenset([*person_list.identities, *map(_note, person_list.notes)])
             self.large[person] = Large(rows, now + TRUSTED * self.tables.ttl)
 
     def _list(self, rows: Sequence[tuple[Node, str, str]]) -> None:

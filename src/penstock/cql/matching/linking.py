@@ -82,11 +82,15 @@ def resolve(groups: Sequence[tuple[Node, ...]], *, create: bool) -> Steps:
     before = {person for node, person in persons([], links).items() if node not in seen or node in known}
     done: set[tuple[Node, Node]] = set()
     while True:
-        found = persons(groups, links)
-        pairs = tuple(pair for pair in missing(seen, links, found) if pair not in done or pair[1] not in links[pair[0]])
+        person_of = persons(groups, links)
+        pairs = tuple(
+            pair for pair in missing(seen, links, person_of) if pair not in done or pair[1] not in links[pair[0]]
+        )
         if not pairs:
-            kept = {found[person] for person in before}
-            return Resolved(found, len({found[node] for node in seen} - kept), len(before) - len(kept), known)
+            surviving = {person_of[person] for person in before}
+            return Resolved(
+                person_of, len({person_of[node] for node in seen} - surviving), len(before) - len(surviving), known
+            )
         done.update(pairs)
         again = tuple(sorted({node for pair in pairs for node in pair}))
         answer = yield Attach(pairs, again)
@@ -117,8 +121,8 @@ def persons(groups: Iterable[tuple[Node, ...]], links: Mapping[Node, Mapping[Nod
             node = parents[node]
         return node
 
-    def join(one: Node, other: Node) -> None:
-        low, high = sorted((smallest(one), smallest(other)))
+    def join(first: Node, other: Node) -> None:
+        low, high = sorted((smallest(first), smallest(other)))
         parents[high] = low
 
     for node, lowers in links.items():
@@ -131,13 +135,13 @@ def persons(groups: Iterable[tuple[Node, ...]], links: Mapping[Node, Mapping[Nod
 
 
 def missing(
-    seen: Iterable[Node], links: Mapping[Node, Mapping[Node, Left]], found: Mapping[Node, Node]
+    seen: Iterable[Node], links: Mapping[Node, Mapping[Node, Left]], person_of: Mapping[Node, Node]
 ) -> tuple[tuple[Node, Node], ...]:
     """The pairs of node and person to attach: seen nodes directly, others if their links down are missing or expire."""
     direct = set(seen)
-    pairs = [(node, found[node]) for node in direct if links[node].get(found[node], 0.0) < PROLONG]
+    pairs = [(node, person_of[node]) for node in direct if links[node].get(person_of[node], 0.0) < PROLONG]
     for node, lowers in links.items():
         down = [left for lower, left in lowers.items() if lower != node]
-        if node not in direct and found[node] != node and max(down, default=0.0) < KEEP:
-            pairs.append((node, found[node]))
+        if node not in direct and person_of[node] != node and max(down, default=0.0) < KEEP:
+            pairs.append((node, person_of[node]))
     return tuple(sorted(pairs))

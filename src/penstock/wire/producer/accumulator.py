@@ -75,9 +75,9 @@ class Accumulator:
         self.free += pending.size
         try:
             encoder = self._encoders.current(pending.topic, self._encoders[pending.topic])
-            for one in encoder.encode(pending.columns()):
-                self.free -= len(one.data)
-                self.add(pending.topic, one, partial(pending.settle, one))
+            for encoded in encoder.encode(pending.columns()):
+                self.free -= len(encoded.data)
+                self.add(pending.topic, encoded, partial(pending.settle, encoded))
         except Exception as error:
             pending.fail(error)
             if self._transactions and not self._transactions.failure:
@@ -88,11 +88,11 @@ class Accumulator:
         for pending in list(self.pending.values()):
             self.encode(pending)
 
-    def add(self, topic: str, one: Encoded, settle: Settle) -> None:
+    def add(self, topic: str, encoded: Encoded, settle: Settle) -> None:
         """Hand a batch to the sender, with memory already reserved; `settle` gets the outcome of each part of it."""
         number = next(self._numbers)
         self._open[number] = None
-        deadline, left = time.monotonic() + self._patience, one.count
+        deadline, left = time.monotonic() + self._patience, encoded.count
 
         def settled(outcome: Outcome, part: slice) -> None:
             nonlocal left
@@ -100,11 +100,11 @@ class Accumulator:
             left -= part.stop - part.start
             if left:
                 return
-            self.free += len(one.data)
+            self.free += len(encoded.data)
             del self._open[number]
             self._settled.set()
 
-        self._sender.add(topic, one.partition, ProducerBatch(one.data, one.count, deadline, settled))
+        self._sender.add(topic, encoded.partition, ProducerBatch(encoded.data, encoded.count, deadline, settled))
 
     async def flush(self) -> None:
         """Hand over all open batches, and wait until they and all earlier batches are settled."""
@@ -156,7 +156,7 @@ class Accumulator:
             if not turn.done():
                 turn.set_result(None)
                 self.free -= size
-        for pending in [one for one in self.pending.values() if one.due]:
+        for pending in [batch for batch in self.pending.values() if batch.due]:
             self.encode(pending)
 
     def _fits(self, size: int) -> bool:
@@ -266,9 +266,9 @@ class Pending:
             pairs = headers.items() if isinstance(headers, Mapping) else headers
             self.headers[row] = [(str(key), as_bytes("a header", value)) for key, value in pairs]
 
-    def settle(self, one: Encoded, outcome: Outcome, part: slice) -> None:
+    def settle(self, encoded: Encoded, outcome: Outcome, part: slice) -> None:
         """Set the futures of these rows of this batch."""
-        rows = one.rows[part]
+        rows = encoded.rows[part]
         futures, sent_at = _of(self.futures, rows), _of(self.timestamps, rows)
         if outcome.error is not None:
             _refuse(futures, outcome.error)
@@ -276,9 +276,9 @@ class Pending:
         first = outcome.offset
         offsets: Iterable[int] = range(first, first + len(rows)) if first >= 0 else repeat(-1)
         times = sent_at if outcome.append_time < 0 else repeat(outcome.append_time)
-        told = zip(repeat(self.topic), repeat(one.partition), offsets, times, strict=False)
+        fields = zip(repeat(self.topic), repeat(encoded.partition), offsets, times, strict=False)
         # A named tuple's own constructor is a Python function, which costs three times as much.
-        for future, metadata in zip(futures, map(tuple.__new__, repeat(RecordMetadata), told), strict=False):
+        for future, metadata in zip(futures, map(tuple.__new__, repeat(RecordMetadata), fields), strict=False):
             if not future.done():  # its owner may have cancelled it
                 future.set_result(metadata)
 

@@ -3,7 +3,7 @@
 An idempotent producer numbers its records per partition (KIP-98): a broker accepts a batch only if its first number
 follows the last number that the broker has; otherwise it answers with an error. A batch keeps its bytes as long as any
 broker may have stored it. Only if it is certain that no broker has, because the broker refused it after a gap, the
-batch is renumbered under a new producer id. Broker state is per producer id and partition, so each lane can change its
+batch is renumbered under a new producer id. Broker state is per producer id and partition, so each queue can change its
 own id. A batch that the broker refused as too large, or for some of its records, is split into parts, which share its
 numbers as they share its records (as in Java's ProducerBatch.split), so that later batches keep their numbers.
 """
@@ -81,12 +81,12 @@ class ProducerBatch:
             self.settle(outcome, slice(self.first, self.first + self.count))
 
 
-class Lane:
+class PartitionQueue:
     """One partition of one topic."""
 
     def __init__(self, topic: str, partition: int, backoff: Backoff, *, transactional: bool = False) -> None:
         self.topic, self.partition, self.backoff, self.transactional = topic, partition, backoff, transactional
-        self.queue: deque[ProducerBatch] = deque()
+        self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         self.node = -1
         """The broker of the batches in flight, or of the last ones."""
@@ -99,13 +99,13 @@ class Lane:
         """The broker has accepted a batch under this identity, so it knows the numbers."""
         self._next = self._added = 0
 
-    def add(self, one: ProducerBatch) -> None:
+    def add(self, batch: ProducerBatch) -> None:
         self._added += 1
-        one.place = self._added, one.first
-        self.queue.append(one)
+        batch.place = self._added, batch.first
+        self.waiting.append(batch)
 
     def sendable(self, most_in_flight: int, now: float) -> bool:
-        if not self.queue or now < self.backoff.until:
+        if not self.waiting or now < self.backoff.until:
             return False
         # A broker that does not know an identity accepts any first number (Kafka's ProducerAppendInfo), so it could
         # accept a second batch in flight after it refused the first one.
@@ -125,77 +125,79 @@ class Lane:
         """Renumber all queued batches; only when nothing is in flight."""
         assert not self.in_flight
         self.identity, self.wants_identity, self.proven, self._next = identity, False, False, 0
-        for one in self.queue:
-            one.sequence = -1
+        for batch in self.waiting:
+            batch.sequence = -1
 
     def take(self, node: int) -> ProducerBatch:
         """The next batch, numbered and counted as in flight at this broker."""
         self.node = node
-        one = self.queue.popleft()
-        if one.sequence < 0 and self.identity:
-            one.identity, one.sequence = self.identity, self._next
-            self._next = (self._next + one.count) % SEQUENCES
-            self._stamp(one, *one.identity)
-        elif not one.attempts:
-            self._stamp(one, -1, -1)
-        one.attempts += 1
-        self.in_flight.append(one)
+        batch = self.waiting.popleft()
+        if batch.sequence < 0 and self.identity:
+            batch.identity, batch.sequence = self.identity, self._next
+            self._next = (self._next + batch.count) % SEQUENCES
+            self._stamp(batch, *batch.identity)
+        elif not batch.attempts:
+            self._stamp(batch, -1, -1)
+        batch.attempts += 1
+        self.in_flight.append(batch)
         self.recovering = False
-        return one
+        return batch
 
-    def _stamp(self, one: ProducerBatch, producer: int, epoch: int) -> None:
+    def _stamp(self, batch: ProducerBatch, producer: int, epoch: int) -> None:
         batch_header.stamp(
-            one.data,
+            batch.data,
             producer_id=producer,
             producer_epoch=epoch,
-            base_sequence=one.sequence,
+            base_sequence=batch.sequence,
             transactional=self.transactional,
         )
 
-    def is_first(self, one: ProducerBatch) -> bool:
-        """Whether no older batch of this lane is queued or in flight."""
-        return (not self.in_flight or self.in_flight[0] is one) and not (self.queue and self.queue[0].place < one.place)
+    def is_first(self, batch: ProducerBatch) -> bool:
+        """Whether no older batch of this queue is queued or in flight."""
+        return (not self.in_flight or self.in_flight[0] is batch) and not (
+            self.waiting and self.waiting[0].place < batch.place
+        )
 
-    def settled(self, one: ProducerBatch) -> None:
-        self.in_flight.remove(one)
-        self.proven = one.identity == self.identity
+    def settled(self, batch: ProducerBatch) -> None:
+        self.in_flight.remove(batch)
+        self.proven = batch.identity == self.identity
         self.backoff.reset()
 
-    def again(self, one: ProducerBatch) -> None:
+    def again(self, batch: ProducerBatch) -> None:
         """Put a failed batch back, before all later batches."""
-        self.in_flight.remove(one)
-        self._put_back([one])
+        self.in_flight.remove(batch)
+        self._put_back([batch])
 
-    def split(self, one: ProducerBatch, parts: Iterable[Encoded]) -> list[ProducerBatch]:
+    def split(self, batch: ProducerBatch, parts: Iterable[Encoded]) -> list[ProducerBatch]:
         """Queue the parts of a batch that was in flight and not stored, in its position; returns the parts."""
-        self.in_flight.remove(one)
-        made, sequence, first = [], one.sequence, one.first
+        self.in_flight.remove(batch)
+        batches, sequence, first = [], batch.sequence, batch.first
         for encoded in parts:
-            place = one.place[0], first
-            part = replace(one, data=encoded.data, count=encoded.count, first=first, place=place, sequence=sequence)
-            self._stamp(part, *(one.identity or (-1, -1)))
-            made.append(part)
+            place = batch.place[0], first
+            part = replace(batch, data=encoded.data, count=encoded.count, first=first, place=place, sequence=sequence)
+            self._stamp(part, *(batch.identity or (-1, -1)))
+            batches.append(part)
             first += part.count
             if sequence >= 0:
                 sequence = (sequence + part.count) % SEQUENCES
-        self._put_back(made)
-        return made
+        self._put_back(batches)
+        return batches
 
     def _put_back(self, batches: list[ProducerBatch]) -> None:
         self.recovering = True
-        place = sum(other.place < batches[0].place for other in self.queue)
-        for one in reversed(batches):
-            self.queue.insert(place, one)
+        place = sum(other.place < batches[0].place for other in self.waiting)
+        for batch in reversed(batches):
+            self.waiting.insert(place, batch)
 
-    def gap(self, one: ProducerBatch) -> None:
+    def gap(self, batch: ProducerBatch) -> None:
         """A batch failed for good: the broker refuses the batches after it, which are then renumbered."""
-        if one in self.in_flight:
-            self.in_flight.remove(one)
+        if batch in self.in_flight:
+            self.in_flight.remove(batch)
         else:
-            self.queue.remove(one)
-        if self.identity and one.sequence >= 0:
+            self.waiting.remove(batch)
+        if self.identity and batch.sequence >= 0:
             self.recovering = True
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """Queued batches whose deadline is over."""
-        return [one for one in self.queue if one.deadline <= now]
+        return [batch for batch in self.waiting if batch.deadline <= now]

@@ -25,7 +25,7 @@ from penstock.wire.errors import (
     UnknownProducerId,
     error_of,
 )
-from penstock.wire.producer.partition_queue import Delivery, Lane, Outcome, ProducerBatch, Settle
+from penstock.wire.producer.partition_queue import Delivery, Outcome, PartitionQueue, ProducerBatch, Settle
 from penstock.wire.producer.stats import TopicCounts, TopicStats
 from penstock.wire.producer.table_receipts import ranges
 from penstock.wire.producer.transactions import Transactions
@@ -46,64 +46,66 @@ class Answers:
         self._delivery, self._settlement, self._learn = delivery, settlement, learn
         self._transactional = transactional
 
-    def judge(self, lane: Lane, one: ProducerBatch, result: dict[str, Any] | None) -> None:
+    def judge(self, queue: PartitionQueue, batch: ProducerBatch, result: dict[str, Any] | None) -> None:
         """Handle `result`, the answer's part about the batch's partition; None if the answer has none."""
-        where: dict[str, Any] = {"topic": lane.topic, "partition": lane.partition}
+        where: dict[str, Any] = {"topic": queue.topic, "partition": queue.partition}
         if result is None:
-            self.failed(lane, one, error_of(-1)(detail="the answer does not mention this partition", **where))
+            self.failed(queue, batch, error_of(-1)(detail="the answer does not mention this partition", **where))
         elif result["error_code"] in (0, DUPLICATE_SEQUENCE_NUMBER):
-            self._settlement.done(lane, one, Outcome(result["base_offset"], result["log_append_time_ms"], None))
+            self._settlement.done(queue, batch, Outcome(result["base_offset"], result["log_append_time_ms"], None))
         else:
             said = result.get("error_message") or ""
             error = error_of(result["error_code"])(detail=said, **where)
             named = [record["batch_index"] for record in result.get("record_errors", ())]
-            if 0 < len(named) < one.count and not error.retriable and not self._transactional:
-                self._some_refused(lane, one, error, named)
+            if 0 < len(named) < batch.count and not error.retriable and not self._transactional:
+                self._some_refused(queue, batch, error, named)
             else:
-                self.failed(lane, one, error)
+                self.failed(queue, batch, error)
 
-    def failed(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
+    def failed(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
         """Send the batch again if it may succeed; if the broker expects another sequence, renumber first."""
-        one.problem = error
-        if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._renumbers(lane, one):
-            if lane.is_first(one):
-                lane.wants_identity = True
-                lane.backoff.failed()
-            lane.again(one)
+        batch.problem = error
+        if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._renumbers(queue, batch):
+            if queue.is_first(batch):
+                queue.wants_identity = True
+                queue.backoff.failed()
+            queue.again(batch)
             return
         if isinstance(error, MessageTooLarge | RecordListTooLarge):
-            self._too_large(lane, one, error)
+            self._too_large(queue, batch, error)
             return
         if not error.retriable:
             # With this epoch all following batches would fail too.
-            lane.wants_identity |= isinstance(error, InvalidProducerEpoch) and not self._transactional
-            self._settlement.fail(lane, one, error)
+            queue.wants_identity |= isinstance(error, InvalidProducerEpoch) and not self._transactional
+            self._settlement.fail(queue, batch, error)
             return
-        lane.again(one)
-        lane.backoff.failed()
+        queue.again(batch)
+        queue.backoff.failed()
         if error.refresh_metadata:
-            self._learn(lane.topic)
+            self._learn(queue.topic)
 
-    def _renumbers(self, lane: Lane, one: ProducerBatch) -> bool:
+    def _renumbers(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Whether a batch after a gap may be sent again: yes, except the first batch after a gap in a transaction."""
-        return self._delivery.idempotent and not (self._transactional and lane.is_first(one))
+        return self._delivery.idempotent and not (self._transactional and queue.is_first(batch))
 
-    def _some_refused(self, lane: Lane, one: ProducerBatch, error: KafkaError, named: Sequence[int]) -> None:
+    def _some_refused(
+        self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, named: Sequence[int]
+    ) -> None:
         """Fail the records for which the broker refused a batch, and send the others again: it stored none of them."""
         bad = np.unique(named)
-        rows = [np.setdiff1d(np.arange(one.count), bad), bad]
-        parts = lane.split(one, parted(one.data, rows, self._delivery.compression_level))
+        rows = [np.setdiff1d(np.arange(batch.count), bad), bad]
+        parts = queue.split(batch, parted(batch.data, rows, self._delivery.compression_level))
         for part, of_part in zip(parts, rows, strict=True):
-            part.settle = partial(_spread, one.settle, of_part + one.first, part.first)
-        self._settlement.fail(lane, parts[1], error)
+            part.settle = partial(_spread, batch.settle, of_part + batch.first, part.first)
+        self._settlement.fail(queue, parts[1], error)
 
-    def _too_large(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
+    def _too_large(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
         """Send the records in smaller batches; a record that is alone in its batch fails."""
-        if one.count > 1:
-            lane.split(one, halves(one.data, self._delivery.compression_level))
+        if batch.count > 1:
+            queue.split(batch, halves(batch.data, self._delivery.compression_level))
         else:
-            detail = "; ".join(filter(None, (sizes(one.data), error.detail)))
-            self._settlement.fail(lane, one, type(error)(detail, topic=lane.topic, partition=lane.partition))
+            detail = "; ".join(filter(None, (sizes(batch.data), error.detail)))
+            self._settlement.fail(queue, batch, type(error)(detail, topic=queue.topic, partition=queue.partition))
 
 
 def _spread(settle: Settle, numbers: Array, first: int, outcome: Outcome, part: slice) -> None:
@@ -127,61 +129,61 @@ class Settlement:
         self.topics: dict[str, TopicCounts] = defaultdict(TopicCounts)
         self._has_room, self._transactions = has_room, transactions
 
-    def done(self, lane: Lane, one: ProducerBatch, outcome: Outcome) -> None:
+    def done(self, queue: PartitionQueue, batch: ProducerBatch, outcome: Outcome) -> None:
         """The broker has written the batch."""
-        lane.settled(one)
-        self.topics[lane.topic].acknowledged(one.count, len(one.data), time.monotonic() - one.created)
-        one.finish(outcome)
+        queue.settled(batch)
+        self.topics[queue.topic].acknowledged(batch.count, len(batch.data), time.monotonic() - batch.created)
+        batch.finish(outcome)
 
-    def fail(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
+    def fail(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
         """The batch failed and is not sent again."""
-        lane.gap(one)
+        queue.gap(batch)
         if error.partition is None:
-            error = _placed(error, lane)
-        self.topics[lane.topic].failed += one.count
+            error = _placed(error, queue)
+        self.topics[queue.topic].failed += batch.count
         if self._transactions and not self._transactions.failure:
             self._transactions.failure = error
-        one.finish(Outcome(-1, -1, error))
+        batch.finish(Outcome(-1, -1, error))
         self._has_room()
 
-    def drop(self, lanes: Iterable[Lane], error: KafkaError) -> None:
-        """Fail all batches that wait in these lanes."""
-        # The freed memory may admit a record for a new lane, so iterate over a copy.
-        for lane in list(lanes):
-            for one in list(lane.queue):
-                self.fail(lane, one, error)
+    def drop(self, queues: Iterable[PartitionQueue], error: KafkaError) -> None:
+        """Fail all batches that wait in these queues."""
+        # The freed memory may admit a record for a new queue, so iterate over a copy.
+        for queue in list(queues):
+            for batch in list(queue.waiting):
+                self.fail(queue, batch, error)
 
-    def expire(self, lanes: Iterable[Lane]) -> None:
+    def expire(self, queues: Iterable[PartitionQueue]) -> None:
         """Fail the waiting batches whose deadline is over."""
         now = time.monotonic()
-        for lane in list(lanes):
-            for one in lane.expired(now):
+        for queue in list(queues):
+            for batch in queue.expired(now):
                 late = DeliveryTimeout(
-                    topic=lane.topic,
-                    partition=lane.partition,
-                    detail=f"not acknowledged within {now - one.created:.1f} s, sent {one.attempts} times"
-                    + (f", the last error was {one.problem}" if one.problem else ""),
+                    topic=queue.topic,
+                    partition=queue.partition,
+                    detail=f"not acknowledged within {now - batch.created:.1f} s, sent {batch.attempts} times"
+                    + (f", the last error was {batch.problem}" if batch.problem else ""),
                 )
-                self.fail(lane, one, late)
+                self.fail(queue, batch, late)
 
-    def stats(self, lanes: Iterable[Lane]) -> dict[str, TopicStats]:
-        """The statistics of each topic that has lanes."""
-        by_topic: dict[str, list[Lane]] = defaultdict(list)
-        for lane in lanes:
-            by_topic[lane.topic].append(lane)
+    def stats(self, queues: Iterable[PartitionQueue]) -> dict[str, TopicStats]:
+        """The statistics of each topic that has queues."""
+        by_topic: dict[str, list[PartitionQueue]] = defaultdict(list)
+        for queue in queues:
+            by_topic[queue.topic].append(queue)
         return {
             topic: self.topics[topic].snapshot(
-                sum(len(lane.queue) for lane in of), sum(len(lane.in_flight) for lane in of)
+                sum(len(queue.waiting) for queue in of), sum(len(queue.in_flight) for queue in of)
             )
             for topic, of in by_topic.items()
         }
 
 
-def _placed(error: KafkaError, lane: Lane) -> KafkaError:
+def _placed(error: KafkaError, queue: PartitionQueue) -> KafkaError:
     """The error of a connection or topic, as an error of one partition's records."""
-    made = type(error)(error.detail, topic=lane.topic, partition=lane.partition)
-    made.__cause__ = error.__cause__
-    return made
+    placed = type(error)(error.detail, topic=queue.topic, partition=queue.partition)
+    placed.__cause__ = error.__cause__
+    return placed
 
 
 # Splits a record batch into smaller batches with the same compression.

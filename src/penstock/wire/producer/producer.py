@@ -5,7 +5,7 @@
         print((await future).offset)
         receipt = await producer.send_table("clicks", table)
 
-The accumulator collects the records of a topic; then they go through the lane of their partition. Each record ends
+The accumulator collects the records of a topic; then they go through the queue of their partition. Each record ends
 either acknowledged by the broker or with an error. `send` waits while `buffer_memory` is full: records are never
 dropped.
 """
@@ -264,8 +264,10 @@ class Producer:
         rows; raises `TableFailed` with the written rows and the failed rows, ValueError or TypeError for wrong columns.
         """
         parts = ((topic, batch) for batch in record_batches(table))
-        found = await self.send_tables(list(parts) if isinstance(table, pa.Table | pa.RecordBatch | list) else parts)
-        return found.get(topic) or Receipt(topic, 0, {})
+        receipt_by_topic = await self.send_tables(
+            list(parts) if isinstance(table, pa.Table | pa.RecordBatch | list) else parts
+        )
+        return receipt_by_topic.get(topic) or Receipt(topic, 0, {})
 
     async def send_values(self, topic: str, parts: Sequence[Texts]) -> Receipt:
         """Write values without keys and wait for the brokers, as `send_table` does, with one copy less.
@@ -277,9 +279,9 @@ class Producer:
         self._require_transaction(topic, began)
         if not self._small or not encoder.joins(parts):
             return await self.send_table(topic, pa.record_batch({"value": column(parts)}))
-        one, delivery = encoder.join(parts), TableDelivery(topic)
-        await self._reserve(topic, len(one.data), began)
-        self._accumulator.add(topic, one, delivery.expect(one))
+        encoded, delivery = encoder.join(parts), TableDelivery(topic)
+        await self._reserve(topic, len(encoded.data), began)
+        self._accumulator.add(topic, encoded, delivery.expect(encoded))
         return await delivery.receipt()
 
     async def send_tables(
@@ -304,9 +306,9 @@ class Producer:
             delivery = deliveries.setdefault(topic, TableDelivery(topic, acknowledged))
             encoded, small = encoder.encode(batch), ready and batch.nbytes <= self._small
             # In another thread too: the kernel does not hold the GIL, so the loop can send meanwhile.
-            while (one := await following(encoded, here=small)) is not None:
-                await self._reserve(topic, len(one.data), began)
-                self._accumulator.add(topic, one, delivery.expect(one, number))
+            while (encoded_batch := await following(encoded, here=small)) is not None:
+                await self._reserve(topic, len(encoded_batch.data), began)
+                self._accumulator.add(topic, encoded_batch, delivery.expect(encoded_batch, number))
             delivery.next_batch(batch.num_rows)
             number += 1
         return await receipts(deliveries.values())
@@ -428,8 +430,8 @@ _PRODUCERS: WeakSet[Producer] = WeakSet()
 
 
 def _forked() -> None:
-    for one in _PRODUCERS:
-        one.forked()
+    for producer in _PRODUCERS:
+        producer.forked()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -64,13 +64,13 @@ class TableDelivery:
         self._failed: list[tuple[int, int, KafkaError]] = []
         self._changed = asyncio.Event()
 
-    def expect(self, one: Encoded, number: int = 0) -> Callable[[Outcome, slice], None]:
+    def expect(self, encoded: Encoded, number: int = 0) -> Callable[[Outcome, slice], None]:
         """The callback for the outcomes of this batch, whose row numbers count within the current Arrow batch.
 
         `number` is the Arrow batch's number for `acknowledged`.
         """
-        self._open += one.count
-        return partial(self._settle, one, self._first_row, number)
+        self._open += encoded.count
+        return partial(self._settle, encoded, self._first_row, number)
 
     def next_batch(self, rows: int) -> None:
         self._first_row += rows
@@ -80,13 +80,13 @@ class TableDelivery:
         while self._open:
             self._changed.clear()
             await self._changed.wait()
-        made = Receipt(self._topic, self._rows, dict(self._offsets))
+        receipt = Receipt(self._topic, self._rows, dict(self._offsets))
         if self._failed:
-            raise TableFailed(made, sorted(self._failed, key=lambda one: one[0]))
-        return made
+            raise TableFailed(receipt, sorted(self._failed, key=lambda failed: failed[0]))
+        return receipt
 
-    def _settle(self, one: Encoded, first_row: int, number: int, outcome: Outcome, part: slice) -> None:
-        rows = one.rows[part]
+    def _settle(self, encoded: Encoded, first_row: int, number: int, outcome: Outcome, part: slice) -> None:
+        rows = encoded.rows[part]
         self._open -= len(rows)
         self._changed.set()
         if outcome.error is not None:
@@ -95,7 +95,7 @@ class TableDelivery:
         self._rows += len(rows)
         if self._acknowledged:
             self._acknowledged(number, rows)
-        _join(self._offsets[one.partition], outcome.offset, len(rows))
+        _join(self._offsets[encoded.partition], outcome.offset, len(rows))
 
 
 def ranges(rows: range | Array) -> Iterator[tuple[int, int]]:
@@ -120,18 +120,18 @@ def _join(known: list[tuple[int, int]], offset: int, count: int) -> None:
 
 async def receipts(deliveries: Iterable[TableDelivery]) -> dict[str, Receipt]:
     """Wait for all outcomes of all topics; if several topics failed, the first error has the others as notes."""
-    made, failures = {}, []
+    receipt_by_topic, failures = {}, []
     for delivery in deliveries:
         try:
             receipt = await delivery.receipt()
-            made[receipt.topic] = receipt
+            receipt_by_topic[receipt.topic] = receipt
         except TableFailed as error:
             failures.append(error)
     if failures:
         for other in failures[1:]:
             failures[0].add_note(str(other))
         raise failures[0]
-    return made
+    return receipt_by_topic
 
 
 async def following(items: Iterator[Item], *, here: bool) -> Item | None:

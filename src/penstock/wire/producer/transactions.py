@@ -17,7 +17,7 @@ from typing import Any
 from penstock.wire.cluster import Cluster
 from penstock.wire.coordinator import GROUP, TRANSACTION, Committed, Coordinator, error_of_offsets
 from penstock.wire.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced, error_of
-from penstock.wire.producer.partition_queue import Lane, ProducerId
+from penstock.wire.producer.partition_queue import PartitionQueue, ProducerId
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message
 
@@ -39,7 +39,7 @@ class Transactions:
         """The error that says a newer producer has this id; no request can succeed after it."""
         self._cluster, self._timeout, self._patience = cluster, timeout, patience
         self._coordinator = Coordinator(cluster, TRANSACTION, id, patience)
-        self._joined: set[Lane] = set()
+        self._joined: set[PartitionQueue] = set()
         self._touched = False
         self._asking = asyncio.Lock()
 
@@ -53,14 +53,14 @@ class Transactions:
                 await self._identify(ProducerId(-1, -1))
             self.is_open, self.failure, self._touched = True, None, False
 
-    def has(self, lane: Lane) -> bool:
-        return lane in self._joined
+    def has(self, queue: PartitionQueue) -> bool:
+        return queue in self._joined
 
-    async def join(self, lanes: Iterable[Lane]) -> None:
+    async def join(self, queues: Iterable[PartitionQueue]) -> None:
         """Add the partitions with waiting batches to the transaction."""
         async with self._asking:
             # An abort may have dropped the waiting batches meanwhile.
-            new = [lane for lane in lanes if lane.queue and lane not in self._joined]
+            new = [queue for queue in queues if queue.waiting and queue not in self._joined]
             if not new:
                 return
             identity = self._require_open()
@@ -69,9 +69,9 @@ class Transactions:
             self._touched = True
             if not self.is_open:
                 return
-            for lane in new:
-                if lane.identity != identity:
-                    lane.restart(identity)
+            for queue in new:
+                if queue.identity != identity:
+                    queue.restart(identity)
             self._joined.update(new)
 
     async def add_offsets(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> None:
@@ -96,8 +96,8 @@ class Transactions:
 
     async def all_committed(self, group: str, topic: str) -> dict[int, Committed]:
         """A group's offsets in a topic by partition, from transactions that have ended by now."""
-        found = await self._committed(group, None, stable=False)
-        return {partition: offset for (name, partition), offset in found.items() if name == topic}
+        committed = await self._committed(group, None, stable=False)
+        return {partition: offset for (name, partition), offset in committed.items() if name == topic}
 
     async def partitions(self, topic: str) -> int:
         """The number of partitions of a topic; waits for a topic that the brokers are creating."""
@@ -157,14 +157,14 @@ class Transactions:
         connection = await self._cluster.patiently(self._cluster.any_connection, self._patience)
         if connection.version(frames.INIT_PRODUCER_ID) < 3:
             body |= {"producer_id": -1, "producer_epoch": -1}
-        found = await self._ask(frames.INIT_PRODUCER_ID, body)
-        self.identity = ProducerId(found["producer_id"], found["producer_epoch"])
+        response = await self._ask(frames.INIT_PRODUCER_ID, body)
+        self.identity = ProducerId(response["producer_id"], response["producer_epoch"])
 
 
-def _partitions(id: str, identity: ProducerId, lanes: Iterable[Lane]) -> dict[str, Any]:
+def _partitions(id: str, identity: ProducerId, queues: Iterable[PartitionQueue]) -> dict[str, Any]:
     topics: dict[str, list[int]] = defaultdict(list)
-    for lane in lanes:
-        topics[lane.topic].append(lane.partition)
+    for queue in queues:
+        topics[queue.topic].append(queue.partition)
     return {
         "v3_and_below_transactional_id": id,
         "v3_and_below_producer_id": identity.id,
@@ -173,11 +173,11 @@ def _partitions(id: str, identity: ProducerId, lanes: Iterable[Lane]) -> dict[st
     }
 
 
-def _error_of_partitions(found: Message) -> KafkaError | None:
-    for topic in found["results_by_topic_v3_and_below"]:
-        for one in topic["results_by_partition"]:
+def _error_of_partitions(response: Message) -> KafkaError | None:
+    for topic in response["results_by_topic_v3_and_below"]:
+        for partition in topic["results_by_partition"]:
             # 55, OPERATION_NOT_ATTEMPTED, comes together with the error of another partition.
-            if one["partition_error_code"] not in (0, 55):
-                where = {"topic": topic["name"], "partition": one["partition_index"]}
-                return error_of(one["partition_error_code"])(**where)
+            if partition["partition_error_code"] not in (0, 55):
+                where = {"topic": topic["name"], "partition": partition["partition_index"]}
+                return error_of(partition["partition_error_code"])(**where)
     return None

@@ -136,8 +136,8 @@ class _Reader:
             end_of(data, position, count)
             items = []
             for _ in range(count):
-                one, position = item(data, position)
-                items.append(one)
+                element, position = item(data, position)
+                items.append(element)
             return items, position
 
         return read
@@ -233,7 +233,7 @@ class _Writer:
         return write
 
     def _steps(self, fields: tuple[Field, ...]) -> Iterable[Write]:
-        yield from (self._refused(field) for field in fields if field.kept and not field.is_in(self.version))
+        yield from (self._refused(field) for field in fields if not field.ignorable and not field.is_in(self.version))
         present = [field for field in fields if field.is_in(self.version)]
         for fixed, run in groupby((field for field in present if field.tag is None), key=_is_checked):
             if fixed:
@@ -302,8 +302,8 @@ class _Writer:
 
         def items(value: Any, out: bytearray, cuts: Cuts) -> None:
             length(out, len(value))
-            for one in value:
-                item(one, out, cuts)
+            for element in value:
+                item(element, out, cuts)
 
         return items
 

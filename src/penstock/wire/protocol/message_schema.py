@@ -51,7 +51,7 @@ class Field:
     nullable: Versions | None
     default: Any
     tag: int | None
-    kept: bool
+    ignorable: bool
     fields: tuple[Field, ...]
 
     def is_in(self, version: int) -> bool:
@@ -95,7 +95,7 @@ def _field(words: list[str], below: tuple[Field, ...]) -> Field:
         nullable=_versions(nulls or "0+") if "?" in words[1] else None,
         default=() if array else {} if below else _default(kind, written),
         tag=next((int(word[3:]) for word in rest if word.startswith("tag")), None),
-        kept="!" in rest,
+        ignorable="!" not in rest,
         fields=below,
     )
 

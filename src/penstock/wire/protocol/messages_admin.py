@@ -152,7 +152,7 @@ DESCRIBE_CONFIGS = Api(
     """,
 )
 
-# A broker tells the sizes of the replicas that it has itself (KIP-113).
+# A broker reports the sizes of the replicas that it has itself (KIP-113).
 DESCRIBE_LOG_DIRS = Api(
     35,
     "DescribeLogDirs",

@@ -145,8 +145,8 @@ class TableEncoder:
             return None
         chosen = self._ask(batch) if self._partitioner else self._hash(records)
         if "partition" in names:
-            given = batch.column("partition")
-            chosen = _overlay(given, chosen, batch.num_rows)
+            column = batch.column("partition")
+            chosen = _overlay(column, chosen, batch.num_rows)
         if chosen is None or chosen.max() < 0:
             return None
         self._check(chosen)
@@ -240,12 +240,12 @@ def _records(batch: pa.RecordBatch) -> _Records:
     return _Records(key, value, offsets, data, times, read_only(sizes))
 
 
-def _overlay(given: pa.Array, chosen: Array | None, rows: int) -> Array:
-    """The given partitions; where they are null, the chosen partitions."""
-    if not pa.types.is_integer(given.type) and not pa.types.is_null(given.type):
-        raise TypeError(f"column partition is {given.type}, not an integer")
+def _overlay(column: pa.Array, chosen: Array | None, rows: int) -> Array:
+    """The partitions of the column; where it is null, the chosen ones."""
+    if not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
+        raise TypeError(f"column partition is {column.type}, not an integer")
     out = np.full(rows, -1, np.int32) if chosen is None else chosen
-    wanted = given.cast(pa.int32())
+    wanted = column.cast(pa.int32())
     is_given = wanted.is_valid().to_numpy(zero_copy_only=False)
     values = wanted.fill_null(0).to_numpy(zero_copy_only=False)
     if len(bad := np.flatnonzero(is_given & (values < 0))):

@@ -1,0 +1,129 @@
+"""Names say what they hold: `found`, `one` and the like become fewer, folder by folder.
+
+A name such as `found` says that there is something, and not what it is. The test counts how often such names are bound,
+per 100 lines of code. A folder may not exceed its ceiling, which is lowered with the names, so that none come back.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src/penstock"
+WORDS = {"found", "one", "made", "told", "given", "kept", "anew"}
+SLACK = 0.3
+"""How far below its ceiling a folder may be before the ceiling is lowered."""
+# The most bindings of these names per 100 lines of code; folders that are not listed have next to none.
+CEILINGS = {
+    "cdc": 2.4,
+    "checkpoint": 3.4,
+    "connect": 1.2,
+    "connect/group": 4.2,
+    "connect/java": 3.5,
+    "connect/record_transforms": 3.8,
+    "connect/records": 3.6,
+    "connect/sinks": 2.8,
+    "connect/source": 3.4,
+    "connect/transforms": 3.0,
+    "connect/worker": 3.5,
+    "console": 3.1,
+    "kafka": 2.7,
+    "keyed_state": 3.7,
+    "query": 1.1,
+    "replicate": 3.6,
+    "segment": 2.1,
+    "serve": 1.9,
+    "spark_runtime": 1.9,
+    "table": 0.9,
+    "watch": 4.1,
+    "window": 1.9,
+}
+UNLISTED = 0.3
+
+
+def bound(node: ast.AST) -> str | None:
+    """The name that this node binds: a variable, a parameter, an attribute, a function or a class."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            return name
+        case ast.arg(arg=name):
+            return name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name) | ast.alias(asname=name):
+            return name
+    return None
+
+
+def bindings(source: str) -> list[int]:
+    """The lines that bind one of the words."""
+    return [getattr(node, "lineno", 0) for node in ast.walk(ast.parse(source)) if bound(node) in WORDS]
+
+
+def lines(source: str) -> int:
+    """The lines of code: neither empty nor a comment."""
+    stripped = (line.strip() for line in source.splitlines())
+    return sum(bool(line) and not line.startswith("#") for line in stripped)
+
+
+def folder_of(file: Path) -> str:
+    """The folder of the package in which a file is, with two levels in connect/; "." is the package itself."""
+    parents = file.relative_to(PACKAGE).parent.parts
+    return "/".join(parents[: 2 if parents[:1] == ("connect",) else 1]) or "."
+
+
+@cache
+def densities() -> dict[str, float]:
+    """Bindings per 100 lines, by folder."""
+    words: Counter[str] = Counter()
+    code: Counter[str] = Counter()
+    for file in PACKAGE.rglob("*.py"):
+        source, folder = file.read_text(), folder_of(file)
+        words[folder] += len(bindings(source))
+        code[folder] += lines(source)
+    return {folder: round(100 * words[folder] / code[folder], 2) for folder in sorted(code)}
+
+
+def test_no_folder_has_more_names_that_say_nothing() -> None:
+    above = {folder: rate for folder, rate in densities().items() if rate > CEILINGS.get(folder, UNLISTED)}
+    assert above == {}, f"give these names that say what they hold: {', '.join(sorted(WORDS))}"
+
+
+def test_ceilings_are_lowered_with_the_names() -> None:
+    rates = densities()
+    below = {
+        folder: rates.get(folder, 0.0) for folder, most in CEILINGS.items() if rates.get(folder, 0.0) < most - SLACK
+    }
+    assert below == {}, "write these numbers into CEILINGS, or leave out a folder that has next to none"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "found = 1",
+        "found: int = 1",
+        "if (found := 1): pass",
+        "for one in []: pass",
+        "[one for one in []]",
+        "lambda one: one",
+        "def f(given, *, kept=1): pass",
+        "class C:\n    def told(self): pass",
+        "class C:\n    made: int",
+        "self.kept = 1",
+        "with open('') as (found, one): pass",
+        "import a as found",
+        "match x:\n    case [one, *made]: pass",
+        "try: pass\nexcept ValueError as found: pass",
+    ],
+)
+def test_bindings_are_found(source: str) -> None:
+    assert bindings(source)
+
+
+@pytest.mark.parametrize("source", ["f(found=1)", "a.told()", "'one'", "found_keys = 1", "print(one)"])
+def test_uses_are_no_bindings(source: str) -> None:
+    assert bindings(source) == []
