@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -14,6 +15,7 @@ from sphinx.application import Sphinx
 from penstock import __version__
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
 
 project = "Penstock"
 author = "the authors of Penstock"
@@ -72,6 +74,13 @@ def changes(app: Sphinx, page: str, text: list[str]) -> None:
         text[0] = f"# Changelog\n\n{draft}\n{text[0]}"
 
 
+def messages(app: Sphinx, page: str, text: list[str]) -> None:
+    """The page of troubles has all messages, from the source, behind those that come most often."""
+    if page == "troubleshooting":
+        text[0] += f"\n## All messages\n\n{import_module('messages').lines()}"
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", page_at_the_top)
     app.connect("source-read", changes)
+    app.connect("source-read", messages)
