@@ -6,7 +6,7 @@
 # make check   ruff, mypy and the rules of imports
 # make docs    the site of docs/, with search and the reference of the public names, in docs/build/html
 # make changes    what will be the next section of CHANGELOG.md
-# make release-notes   VERSION=0.1.0; moves the files of changes/ into CHANGELOG.md
+# make release   VERSION=0.1.0a1; moves the files of changes/ into CHANGELOG.md, commits, builds into dist/, and tries what was built
 # make fuzz    ARGS="--minutes 30"; every decoder of bytes from outside under random and damaged input
 # make bench   ARGS="--json results.json"
 # make bench-wire   the Kafka client in the table that the authors of Seastar's published, measured here
@@ -22,7 +22,7 @@ PYTEST = $(BIN)/python scripts/attempts.py --numprocesses=2 --dist=loadfile --no
 # What does not depend on each other is fetched, compiled and built at the same time.
 MAKEFLAGS += --jobs=3
 
-.PHONY: setup help demo test test-all browser check docs changes release-notes fuzz bench bench-wire
+.PHONY: setup help demo test test-all browser check docs changes release fuzz bench bench-wire
 
 setup: .venv/fetched .venv/compiled $(PLUGIN)
 
@@ -81,9 +81,9 @@ docs: .venv/installed
 changes: .venv/installed
 	@$(BIN)/towncrier build --draft --version next
 
-release-notes: .venv/installed
-	@test -n "$(VERSION)" || { echo "which version? make release-notes VERSION=0.1.0"; exit 1; }
-	$(BIN)/towncrier build --version $(VERSION)
+release: .venv/fetched .venv/compiled
+	$(BIN)/python scripts/release.py $(VERSION)
+	PENSTOCK_TEST_WHEEL=$$(ls $(CURDIR)/dist/*.whl) $(BIN)/pytest --quiet tests/first_hour/test_extras.py tests/first_hour/test_wheel.py
 
 fuzz: setup
 	cd tests && ../$(BIN)/python -m fuzz $(ARGS)

@@ -1,7 +1,8 @@
 """Compiles the plugin for Apache Cassandra into one jar: `python cassandra/build.py [--out PATH]`.
 
-Needs Java 17 or 21. With a JDK its javac compiles, with a mere runtime the Eclipse compiler of the lock file does. The
-jar's manifest tells the Cassandra release it is for and a digest of its sources; a jar with the right digest is kept.
+Needs Java 17 or 21; a runtime is enough. The Eclipse compiler of the lock file compiles, also where there is a javac:
+the same sources give the same jar on each machine. The jar's manifest tells the Cassandra release it is for, the
+compiler, and a digest of its sources; a jar with the right manifest is kept.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def _manifest(sources: list[Path]) -> bytes:
         "Implementation-Title: penstock-cassandra",
         "Specification-Title: Apache Cassandra",
         f"Specification-Version: {cassandra_version()}",
+        f"Created-By: {_compiler_name()}",
         f"Penstock-Sources: {digest.hexdigest()[:48]}",  # a manifest line holds 72 bytes
     ]
     return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
@@ -86,13 +88,15 @@ def _compile(sources: list[Path], classes: Path) -> None:
         raise PenstockError(f"The plugin does not compile:\n{first}", where=str(SOURCES), next="correct the source")
 
 
+def _compiler_name() -> str:
+    """The name and release of the compiler that the lock file lists."""
+    (artifact,) = jars.artifacts("compiler")
+    return Path(artifact.path).stem
+
+
 def _compiler() -> list[str]:
-    found = java.find()
-    javac = found.home / "bin/javac"
-    if javac.exists():
-        return [str(javac), "--release", LANGUAGE]
     (eclipse,) = jars.fetch("compiler")
-    return [str(found.bin), "-jar", str(eclipse), f"-{LANGUAGE}"]
+    return [str(java.find().bin), "-jar", str(eclipse), f"-{LANGUAGE}"]
 
 
 def _pack(classes: Path, manifest: bytes, out: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -14,6 +15,7 @@ from sphinx.application import Sphinx
 from penstock import __version__
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
 
 project = "Penstock"
 author = "the authors of Penstock"
@@ -41,29 +43,44 @@ autodoc_default_options = {"members": True}
 python_maximum_signature_line_length = 88
 
 
-def first_page(app: Sphinx, page: str, text: list[str]) -> None:
-    """The first page is the README, with its links seen from here, before the lists of pages in index.md."""
-    if page == "index":
-        readme = (ROOT / "README.md").read_text()
-        for there, here in (
-            ("](examples)", "](examples.md)"),
-            ("](docs/decisions)", "](decisions/index.md)"),
-            ("](examples/", "](../examples/"),
-            ("](docs/", "]("),
-        ):
-            readme = readme.replace(there, here)
-        # Its sections are few, and its code is wide.
-        text[0] = f"---\nhide-toc: true\n---\n{readme}\n{text[0]}"
+LINKS = (
+    ("](examples)", "](examples.md)"),
+    ("](docs/decisions)", "](decisions/index.md)"),
+    ("](examples/", "](../examples/"),
+    ("](docs/", "]("),
+    ("](CHANGELOG.md", "](changelog.md"),
+    ("](CONTRIBUTING.md", "](contributing.md"),
+    ("](SECURITY.md", "](security.md"),
+)
+"""Links of pages at the top of the repository, and the same seen from here."""
+AT_THE_TOP = {"index": "README.md", "contributing": "CONTRIBUTING.md", "security": "SECURITY.md"}
+
+
+def page_at_the_top(app: Sphinx, page: str, text: list[str]) -> None:
+    """What stands at the top of the repository is a page here; the first one also has the lists of index.md."""
+    if name := AT_THE_TOP.get(page):
+        written = (ROOT / name).read_text()
+        for there, here in LINKS:
+            written = written.replace(there, here)
+        # The sections of the first page are few, and its code is wide.
+        text[0] = f"---\nhide-toc: true\n---\n{written}\n{text[0]}" if page == "index" else written
 
 
 def changes(app: Sphinx, page: str, text: list[str]) -> None:
     """The page of changes has those of the next release, from the files of changes/, before the others."""
-    if page == "changelog":
-        command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", __version__, "--dir", str(ROOT)]
+    if page == "changelog" and any((ROOT / "changes").glob("*/*.md")):
+        command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "next", "--dir", str(ROOT)]
         draft = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         text[0] = f"# Changelog\n\n{draft}\n{text[0]}"
 
 
+def messages(app: Sphinx, page: str, text: list[str]) -> None:
+    """The page of troubles has all messages, from the source, behind those that come most often."""
+    if page == "troubleshooting":
+        text[0] += f"\n## All messages\n\n{import_module('messages').lines()}"
+
+
 def setup(app: Sphinx) -> None:
-    app.connect("source-read", first_page)
+    app.connect("source-read", page_at_the_top)
     app.connect("source-read", changes)
+    app.connect("source-read", messages)

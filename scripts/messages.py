@@ -1,4 +1,4 @@
-"""Writes the list of all error messages into docs/troubleshooting.md: `python scripts/messages.py`.
+"""Prints the list of all error messages: `python scripts/messages.py`; `make docs` puts it into its page of troubles.
 
 It reads the source, not the running program. A message is the text given to an error's class, as far as the source has
 it: values that are known only at run time become their names, «table», or `…`. A text in a parameter is taken from the
@@ -21,9 +21,7 @@ from penstock.wire import errors
 from penstock.wire.errors import CODES, UnknownServerError
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/troubleshooting.md"
 SOURCE = ROOT / "src/penstock"
-BEGIN = "<!-- From here on written by `python scripts/messages.py`. -->\n"
 AREAS = {
     "Commands": "cli __main__ extras",
     "Settings": "durations border process serve lazy",
@@ -496,7 +494,7 @@ def cell(text: str) -> str:
 
 
 def lines() -> str:
-    """The part of the page that this script writes."""
+    """The list, as a part of a page."""
     found = entries()
     said = []
     for area in AREAS:
@@ -507,8 +505,7 @@ def lines() -> str:
 
 
 def main() -> int:
-    begun = PAGE.read_text().partition(BEGIN)[0]
-    PAGE.write_text(f"{begun}{BEGIN}\n{lines()}")
+    print(lines())
     return 0
 
 

@@ -1,18 +1,21 @@
-"""Writes the pictures in docs/images: `python scripts/screens.py [cdc] [adtech] [console]`.
+"""Writes the pictures in docs/images: `python scripts/screens.py [cdc] [adtech] [replicate] [console] [live]`.
 
 Those of the demos show the numbers of a real run in the middle of its load, and its verdict; it takes minutes. Those of
 the console show its real server, with real topics, dead letters, states and events, and made-up pipelines and
-connectors; they need a Chromium (tests/support/chromium.py). Run it after the demos or the page look different.
+connectors. `live` is the console's page of a running `penstock demo`. Pages need a Chromium
+(tests/support/chromium.py). Run it after the demos or the page look different.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
 from copy import deepcopy
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -94,10 +97,36 @@ def draw_console() -> None:
             page.locator(sign).first.wait_for(timeout=60_000)
             # Rates are known from the second look on.
             page.wait_for_timeout(4000)
-            picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-            small = picture.quantize(256, kmeans=3, dither=Image.Dither.NONE)
-            small.save(IMAGES / f"console-{name}.png", optimize=True)
+            save(page.screenshot(), f"console-{name}.png")
             page.close()
+
+
+def save(screenshot: bytes, name: str) -> None:
+    """Write a picture of a page in few colours, which takes a quarter of the bytes."""
+    picture = Image.open(io.BytesIO(screenshot)).convert("RGB")
+    picture.quantize(256, kmeans=3, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
+
+
+def draw_live() -> None:
+    """Run the demo of the shop, write a picture of its console in the middle, and print the demo's result."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
+    from chromium import browser
+
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        command = [sys.executable, "-u", "-m", "penstock", "demo", "--root", str(folder), "--seconds", "60"]
+        demo = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert demo.stdout
+        lines = iter(demo.stdout)
+        address = next(found[0] for line in lines if (found := re.search(r"http://127\.\S+", line)))
+        page = stack.enter_context(browser()).new_page(reduced_motion="reduce")
+        page.set_viewport_size({"width": 1280, "height": 960})
+        page.goto(address)
+        # The rates on the edges of the graph are those of rows that have reached their topics.
+        page.locator(".edge text", has_text="/s").first.wait_for(timeout=120_000)
+        page.wait_for_timeout(30_000)
+        save(page.screenshot(), "console-demo.png")
+        print("".join(lines))
 
 
 PAGES: dict[str, tuple[str, Literal["dark", "light"], str]] = {
@@ -114,8 +143,6 @@ PAGES: dict[str, tuple[str, Literal["dark", "light"], str]] = {
 HEIGHTS = {"overview": 1280, "pipeline": 960, "topics": 480, "state": 480, "ingest": 480}
 
 if __name__ == "__main__":
-    for chosen in sys.argv[1:] or (*PACKAGES, "console"):
-        if chosen == "console":
-            draw_console()
-        else:
-            draw(chosen)
+    drawn = {name: partial(draw, name) for name in PACKAGES} | {"console": draw_console, "live": draw_live}
+    for chosen in sys.argv[1:] or drawn:
+        drawn[chosen]()

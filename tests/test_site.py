@@ -75,6 +75,8 @@ def test_the_search_knows_the_words_of_a_message(site: Path) -> None:
     words = (site / "searchindex.js").read_text()
     assert "troubleshooting" in words
     assert "misspelt" in words
+    # Of the list that is made from the source.
+    assert "reassignment" in words
 
 
 CUT = """() => [document.documentElement, ...document.querySelectorAll('.content *')]

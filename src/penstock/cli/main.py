@@ -171,7 +171,7 @@ EXTRAS = {
     "console": "console",
     "cql": "cql",
     "demo": "demo",
-    "erase": "cql",
+    "erase": "segments",
     "ingest": "ingest",
     "new": "cql",
     "replicate": "cql",

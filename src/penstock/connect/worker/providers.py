@@ -7,11 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from errno import EFBIG
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import javaproperties
 
-from penstock.connect.java.bounded_regex import BoundedRegex, Overrun
+from penstock.connect.records.record import NoValue
 from penstock.process.paths import is_file
+
+if TYPE_CHECKING:
+    # Commands read properties by this module, and do not have the package `regex` of the extra `connect`.
+    from penstock.connect.java.bounded_regex import BoundedRegex
 
 KINDS = {
     "org.apache.kafka.common.config.provider.EnvVarConfigProvider": "env",
@@ -163,7 +168,7 @@ class Provided:
             found = self.providers[reference.name].find(reference.path, reference.key)
         except OSError as error:
             raise LookupError(f"{reference.text} cannot be read on the worker's machine: {error.strerror}") from error
-        except Overrun as error:
+        except NoValue as error:
             raise LookupError(f"{reference.text} cannot be read on the worker's machine: {error}") from None
         except ValueError:
             # The error's message would show a part of the file.
