@@ -3,7 +3,7 @@
 # make test    ARGS="tests/local -k jars"; what fails runs once more
 # make test-all   also kills servers, and runs what is slow, in an hour
 # make browser    a Chromium for the tests of the console's page, unpacked into the cache, where none is installed
-# make check   ruff, mypy and the rules of imports
+# make check   ruff, mypy, the rules of imports, and the types and the form of the console's page
 # make docs    the site of docs/, with search and the reference of the public names, in docs/build/html
 # make changes    what will be the next section of CHANGELOG.md
 # make release-notes   VERSION=0.1.0; moves the files of changes/ into CHANGELOG.md
@@ -68,10 +68,15 @@ test-all: setup
 browser: .venv/installed
 	$(BIN)/python tests/support/chromium.py
 
-check: setup
+.venv/page/installed: .venv/installed scripts/page/package.json scripts/page/package-lock.json
+	$(BIN)/python scripts/check_page.py --install
+	@touch $@
+
+check: setup .venv/page/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python scripts/check_page.py
 	$(BIN)/pytest --quiet tests/test_imports.py
 
 docs: .venv/installed
