@@ -3,7 +3,7 @@
 # make test    ARGS="tests/local -k jars"; what fails runs once more
 # make test-all   also kills servers, and runs what is slow, in an hour and a half
 # make browser    a Chromium for the tests of the console's page, unpacked into the cache, where none is installed
-# make check   ruff, mypy and the rules of imports
+# make check   ruff, mypy, the rules of imports, and the types and the form of the console's page
 # make docs    the site of docs/, with search and the reference of the public names, in docs/build/html
 # make changes    what will be the next section of CHANGELOG.md
 # make release   VERSION=0.1.0a1; moves the files of changes/ into CHANGELOG.md, commits, builds into dist/, and tries what was built
@@ -68,10 +68,16 @@ test-all: setup
 browser: .venv/installed
 	$(BIN)/python tests/support/chromium.py
 
-check: .venv/installed
+.venv/page/installed: .venv/installed scripts/page/package.json scripts/page/package-lock.json
+	$(BIN)/python scripts/check_page.py --install
+	@touch $@
+
+# WITHOUT_PAGE=1 leaves the console's page out, where npm's registry cannot be reached.
+check: .venv/installed $(if $(WITHOUT_PAGE),,.venv/page/installed)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(if $(WITHOUT_PAGE),@echo "the console's page is not checked",$(BIN)/python scripts/check_page.py)
 	$(BIN)/pytest --quiet tests/test_imports.py
 
 docs: .venv/installed

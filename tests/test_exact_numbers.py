@@ -100,7 +100,7 @@ ALLOWED = {
     "state/unsafe_rows.py": SPARKS,
     "serve/http_client.py": "numbers of other programs about themselves",
     "console/reading/run_polling.py": "numbers of other programs about themselves",
-    "console/reading/worker_program.py": OWN,
+    "console/reading/reader_program.py": OWN,
     "watch/graph.py": SPARKS,
     "watch/lineage.py": SPARKS,
     "watch/run_files.py": OWN,

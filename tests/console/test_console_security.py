@@ -14,9 +14,10 @@ from openapi_spec_validator import validate
 from starlette.testclient import TestClient
 
 from penstock.console import app as console_app
-from penstock.console.data import ConsoleData, ConsoleSettings
 from penstock.console.page_security import policy
-from penstock.console.routes import ROUTES
+from penstock.console.routes import PANELS
+from penstock.console.settings import ConsoleSettings
+from penstock.console.watched_systems import WatchedSystems
 from penstock.kafka.brokers import Brokers
 from penstock.serve.hosts import Hosts, guarded
 from penstock.serve.http_client import Address
@@ -28,7 +29,7 @@ OWN = "http://127.0.0.1:8085"
 
 
 def client(**settings: Any) -> TestClient:
-    app = guarded(console_app.app(ConsoleData(ConsoleSettings(**settings))), Hosts(), allow_with="--allow-host NAME")
+    app = guarded(console_app.app(WatchedSystems(ConsoleSettings(**settings))), Hosts(), allow_with="--allow-host NAME")
     return TestClient(app, base_url=OWN, raise_server_exceptions=False)
 
 
@@ -214,7 +215,7 @@ def test_the_document_is_openapi_and_has_every_route(reading: TestClient) -> Non
     document = reading.get("/openapi.json").json()
     validate(document)
     operations = [(path, method) for path, item in document["paths"].items() for method in item]
-    assert len(operations) == len(ROUTES) + 3
+    assert len(operations) == sum(len(panel.routes) for panel in PANELS) + 3
     assert all(("security" in document["paths"][path][method]) == (method == "post") for path, method in operations)
     used = set(re.findall(r"#/components/schemas/(\w+)", reading.get("/openapi.json").text))
     assert used == set(document["components"]["schemas"])
@@ -231,11 +232,11 @@ def test_health_and_metrics_are_for_monitors(reading: TestClient) -> None:
 
 
 def test_an_error_of_the_console_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(data: ConsoleData) -> None:
+    def broken(systems: WatchedSystems) -> None:
         raise RuntimeError("a secret")
 
     with client() as made:
-        monkeypatch.setattr(ConsoleData, "overview", broken)
+        monkeypatch.setattr(WatchedSystems, "overview", broken)
         answer = made.get("/api/overview")
         assert answer.status_code == 500
         assert "secret" not in answer.text and "Traceback" not in answer.text

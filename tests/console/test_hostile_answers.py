@@ -15,15 +15,17 @@ import pytest
 from console_process import http_server, status
 from starlette.testclient import TestClient
 
-from penstock.console import app as console_app, routes as console_routes
-from penstock.console.data import ConsoleData, ConsoleSettings
+from penstock.console import app as console_app
+from penstock.console.calls import PageGone, while_connected
+from penstock.console.error_answers import SafeJSONResponse
 from penstock.console.reading import topic_list
 from penstock.console.reading.dead_letter_topics import MOST_KEPT, Letter, _Newest
 from penstock.console.reading.masking import Mask
 from penstock.console.reading.stopped_pipelines import StoppedPipelines
 from penstock.console.reading.topic_list import TopicList
 from penstock.console.reading.topic_messages import PartitionRecords
-from penstock.console.routes import while_connected
+from penstock.console.settings import ConsoleSettings
+from penstock.console.watched_systems import WatchedSystems
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
 from penstock.serve.hosts import Hosts, guarded
@@ -41,7 +43,7 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def client(**settings: Any) -> Iterator[TestClient]:
-    app = guarded(console_app.app(ConsoleData(ConsoleSettings(**settings))), Hosts(), allow_with="--allow-host NAME")
+    app = guarded(console_app.app(WatchedSystems(ConsoleSettings(**settings))), Hosts(), allow_with="--allow-host NAME")
     with TestClient(app, base_url="http://127.0.0.1:8085", raise_server_exceptions=False) as made:
         yield made
 
@@ -97,7 +99,7 @@ def test_addresses_have_a_largest_length(path: str) -> None:
 
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_name_of_a_connector_is_not_a_path_to_another_page(name: str) -> None:
-    data = ConsoleData(ConsoleSettings(connect=(Address("http://127.0.0.1:1", None),)))
+    data = WatchedSystems(ConsoleSettings(connect=(Address("http://127.0.0.1:1", None),)))
     with pytest.raises(PenstockError, match="is not a name of a connector"):
         asyncio.run(data.clusters.one(0, name))
     with pytest.raises(PenstockError, match="is not a name of a connector"):
@@ -229,7 +231,7 @@ def test_the_work_for_a_page_that_has_gone_is_cancelled() -> None:
                 return {"type": "http.disconnect"}
 
         async with asyncio.timeout(30):
-            with pytest.raises(console_routes.PageGone):
+            with pytest.raises(PageGone):
                 await while_connected(Page(), work())  # type: ignore[arg-type]
             await cancelled.wait()
 
@@ -270,7 +272,5 @@ def test_a_kafka_that_goes_away_is_not_a_kafka_without_topics(monkeypatch: pytes
 
 
 def test_json_of_the_console_is_utf8_where_it_can_be() -> None:
-    assert console_app.SafeJSONResponse({"a": "ä"}).body == '{"a":"ä"}'.encode()
-    assert json.loads(bytes(console_app.SafeJSONResponse({"a": [float("nan"), "ä\ud800"]}).body)) == {
-        "a": ["nan", "ä\ud800"]
-    }
+    assert SafeJSONResponse({"a": "ä"}).body == '{"a":"ä"}'.encode()
+    assert json.loads(bytes(SafeJSONResponse({"a": [float("nan"), "ä\ud800"]}).body)) == {"a": ["nan", "ä\ud800"]}

@@ -19,7 +19,7 @@ SERVERS = ("RestError", "BadQuery", "json_body")
 NOT_OF_BODIES = {
     ("serve/json_bodies.py", "type(value) is int"),  # the function itself
     ("connect/worker/offsets.py", "int(path.name)"),  # Spark's files
-    ("console/routes.py", "int(limit)"),  # of a query, in digits
+    ("console/routes/state.py", "int(limit)"),  # of a query, in digits
     ("console/reading/record_query.py", "int(limit)"),
     ("console/reading/record_query.py", "int(partition)"),
     ("console/reading/record_query.py", "int(p)"),

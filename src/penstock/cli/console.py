@@ -10,7 +10,7 @@ from penstock.cli.arguments import add_command_config, folder_here, port_or_any,
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.console.data import ConsoleSettings
+    from penstock.console.settings import ConsoleSettings
 
 LISTEN = "127.0.0.1:8085"
 
@@ -86,7 +86,7 @@ def run(args: Namespace) -> int:
 
 def _settings(args: Namespace) -> ConsoleSettings:
     from penstock.cli.command_config import security
-    from penstock.console.data import ConsoleSettings
+    from penstock.console.settings import ConsoleSettings
     from penstock.kafka.brokers import Brokers
     from penstock.serve.http_client import Address
 

@@ -58,6 +58,14 @@ def headers(policy: str) -> Mapping[str, str]:
     }
 
 
+def require_allowed(request: Request, token: str | None) -> None:
+    """Raise Refused if this request may not have an answer."""
+    if request.method == "GET":
+        require_own_page(request)
+    else:
+        require_action(request, token)
+
+
 def require_own_page(request: Request) -> None:
     """Raise Refused if a page of another site asks; browsers say so in `Sec-Fetch-Site`."""
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):

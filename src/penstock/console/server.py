@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.console.app import app
-from penstock.console.data import ConsoleData, ConsoleSettings
+from penstock.console.settings import ConsoleSettings
+from penstock.console.watched_systems import WatchedSystems
 from penstock.process.signals import heeded
 from penstock.serve.hosts import Asgi, Hosts, guarded
 from penstock.serve.rest_server import ALLOW, BoundedServer
@@ -20,7 +21,7 @@ GRACE = 2
 class _Server(BoundedServer):
     """Ends the streams of events at a signal, which would keep the server from ending."""
 
-    def __init__(self, data: ConsoleData, app: Asgi, bound: socket.socket) -> None:
+    def __init__(self, systems: WatchedSystems, app: Asgi, bound: socket.socket) -> None:
         super().__init__(
             app,
             bound,
@@ -30,11 +31,11 @@ class _Server(BoundedServer):
             lifespan="on",
             timeout_graceful_shutdown=GRACE,
         )
-        self._data = data
+        self._systems = systems
 
     def end(self) -> None:
         self.should_exit = True
-        self._data.end()
+        self._systems.end()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -46,6 +47,6 @@ class _Server(BoundedServer):
 
 def serve(settings: ConsoleSettings, bound: socket.socket, hosts: Hosts) -> None:
     """Answer requests to these hosts at a listening socket; call it in the main thread."""
-    data = ConsoleData(settings)
-    server = _Server(data, guarded(app(data), hosts, allow_with=ALLOW), bound)
+    systems = WatchedSystems(settings)
+    server = _Server(systems, guarded(app(systems), hosts, allow_with=ALLOW), bound)
     asyncio.run(server.serve())

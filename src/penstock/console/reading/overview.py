@@ -33,7 +33,7 @@ def identified(runs: Iterable[Run]) -> dict[str, Run]:
     return {run.name if count[run.name] == 1 else f"{run.name}@{run.address.url}": run for run in some}
 
 
-def told(id: str, run: Run, *, history: bool = False) -> Json:
+def run_as_json(id: str, run: Run, *, history: bool = False) -> Json:
     """A run as the API shows it, by default without the history of its batches."""
     status = run.whole() if history else run.status
     shown: Json = dict(status or _unknown(run))
@@ -62,7 +62,7 @@ def overview(
 
     `connectors` are those of Connect clusters, as their page has them; `kafka_of` names the Kafka at an address.
     """
-    shown = [told(id, run) for id, run in runs.items()] + list(stopped)
+    shown = [run_as_json(id, run) for id, run in runs.items()] + list(stopped)
     ids = ids_of(shown, kafka_of)
     shown = [renamed(run, ids[run["id"]]) for run in shown]
     targets = [

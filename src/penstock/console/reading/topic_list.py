@@ -1,6 +1,6 @@
 """All topics of a Kafka with their records and rates, and where topics end, by our own Kafka client.
 
-It asks for offsets only, which loads no compiled loops: records are read by a process of their own (`data_worker`).
+It asks for offsets only, which loads no compiled loops: records are read by a process of their own (`reader_process`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
 // The batches of a query over time: lag, delay, rows, and where the time of a batch goes.
+// @ts-check
+/** @import { Batch, Column, Columns, Format, Series, StreamQuery } from "../../types" */
 import { useMemo } from "preact/hooks";
 import { html } from "./html.js";
 import { count, duration, rate, time } from "./format.js";
@@ -6,17 +8,28 @@ import { Chart, stacked } from "./chart.js";
 import { largest } from "./facts.js";
 import { Table } from "./table.js";
 
+/** @type {(history: Batch[], values: (number | null)[][]) => Columns} */
+const withTimes = (history, values) => [history.map((batch) => Date.parse(batch.at) / 1000), ...values];
+
 const TINTS = ["--series-1", "--series-2", "--series-3", "--series-4", "--series-5", "--series-6", "--series-7"];
 const SLOWEST = 5;
 
-/** Rows a second from the end of one batch to the end of the next; null for the first. */
+/**
+ * Rows a second from the end of one batch to the end of the next; null for the first.
+ * @param {Batch[]} history
+ */
 export const ratesOf = (history) =>
   history.map((batch, at) => {
     const passed = at ? (Date.parse(batch.at) - Date.parse(history[at - 1].at)) / 1000 : 0;
-    return passed > 0 && (batch.rows ?? null) !== null ? batch.rows / passed : null;
+    return passed > 0 && typeof batch.rows === "number" ? batch.rows / passed : null;
   });
 
-/** A sentence about a line of values: the newest and the largest, with its time. */
+/**
+ * A sentence about a line of values: the newest and the largest, with its time.
+ * @param {Batch[]} history
+ * @param {(number | null)[]} values
+ * @param {Format} format
+ */
 function sentence(history, values, format) {
   const top = largest(values);
   if (top === null) return "not measured";
@@ -25,8 +38,12 @@ function sentence(history, values, format) {
   return `now ${format(newest)}, highest ${format(top)} at ${time(history[values.indexOf(top)].at)}`;
 }
 
-/** The phases of all batches, those that take longest first. */
+/**
+ * The phases of all batches, those that take longest first.
+ * @param {Batch[]} history
+ */
 function phasesOf(history) {
+  /** @type {Map<string, number>} */
   const totals = new Map();
   for (const batch of history)
     for (const [phase, seconds] of Object.entries(batch.phases ?? {}))
@@ -35,7 +52,10 @@ function phasesOf(history) {
   return [...totals].sort((left, right) => right[1] - left[1]).map(([phase]) => phase);
 }
 
-/** Spark's names of the phases of a batch, in plain words. */
+/**
+ * Spark's names of the phases of a batch, in plain words.
+ * @type {Record<string, string>}
+ */
 const WORDS = {
   latestOffset: "looking for data",
   getBatch: "preparing to read",
@@ -45,13 +65,24 @@ const WORDS = {
   commitOffsets: "committing",
   commitBatch: "committing",
 };
+/** @param {string} phase */
 const named = (phase) => (WORDS[phase] ? `${WORDS[phase]} (${phase})` : phase);
 
+/**
+ * @param {object} props
+ * @param {string} props.title
+ * @param {Batch[]} props.history
+ * @param {(number | null)[][]} props.values
+ * @param {Series[]} props.series
+ * @param {Format} props.format
+ * @param {string} [props.unknown]
+ */
 function Line({ title, history, values, series, format, unknown }) {
-  const data = useMemo(() => [history.map((batch) => Date.parse(batch.at) / 1000), ...values], [history]);
+  const data = useMemo(() => withTimes(history, values), [history]);
   return html`<${Chart} title=${title} sentence=${sentence(history, values[0], format)} data=${data} series=${series} format=${format} unknown=${unknown} />`;
 }
 
+/** @param {{ history: Batch[] }} props */
 function Phases({ history }) {
   const phases = phasesOf(history);
   const shown = phases.slice(0, TINTS.length - 1);
@@ -62,12 +93,13 @@ function Phases({ history }) {
     const columns = shown.map((phase) => history.map((batch) => batch.phases?.[phase] ?? 0));
     if (rest.length)
       columns.push(history.map((batch) => rest.reduce((sum, phase) => sum + (batch.phases?.[phase] ?? 0), 0)));
-    return [history.map((batch) => Date.parse(batch.at) / 1000), ...stacked(columns).reverse()];
+    return withTimes(history, stacked(columns).reverse());
   }, [history]);
   const series = names.map((label, at) => ({ label, tint: TINTS[at] })).reverse();
   return html`<${Chart} title="Phases of each batch" sentence=${phases.length ? `longest: ${named(phases[0])}` : "not measured"} unknown="No batch with rows ended in this time." data=${data} series=${series} format=${duration} bars />`;
 }
 
+/** @type {(phases: string[]) => Column<Batch>[]} */
 const columns = (phases) => [
   { title: "Ended", head: true, value: (batch) => batch.at, cell: (batch) => time(batch.at) },
   { title: "Time", number: true, value: (batch) => batch.seconds, cell: (batch) => duration(batch.seconds) },
@@ -77,12 +109,15 @@ const columns = (phases) => [
   ...phases.map((phase) => ({
     title: named(phase),
     number: true,
-    value: (batch) => batch.phases?.[phase],
-    cell: (batch) => duration(batch.phases?.[phase]),
+    value: (/** @type {Batch} */ batch) => batch.phases?.[phase],
+    cell: (/** @type {Batch} */ batch) => duration(batch.phases?.[phase]),
   })),
 ];
 
-/** query.history within the last `range` seconds before `now`. */
+/**
+ * query.history within the last `range` seconds before `now`.
+ * @param {{ query: StreamQuery, now: string, range: number }} props
+ */
 export function BatchCharts({ query, now, range }) {
   const history = useMemo(() => {
     const since = Date.parse(now) - range * 1000;
@@ -90,12 +125,13 @@ export function BatchCharts({ query, now, range }) {
   }, [query, range]);
   if (!history.length)
     return html`<section class="card"><h2>Batches</h2><p class="quiet">No batch ended in this time.</p></section>`;
-  const of = (name) => history.map((batch) => batch[name] ?? null);
+  const of = (/** @type {"lag_seconds" | "lag_records" | "delay_p99"} */ name) =>
+    history.map((batch) => batch[name] ?? null);
   const target = query.target_seconds;
   // A target far above all delays would make them a flat line.
-  const nearTarget = target && largest(of("delay_p99")) > target / 4;
+  const nearTarget = target && (largest(of("delay_p99")) ?? 0) > target / 4;
   const delays = [of("delay_p99"), ...(nearTarget ? [history.map(() => target)] : [])];
-  const slowest = [...history].sort((left, right) => right.seconds - left.seconds).slice(0, SLOWEST);
+  const slowest = [...history].sort((left, right) => (right.seconds ?? 0) - (left.seconds ?? 0)).slice(0, SLOWEST);
   const inSeconds = of("lag_seconds").some((value) => value !== null);
   return html`<section class="card" aria-labelledby="batches">
     <h2 id="batches">Over time</h2>
@@ -106,6 +142,6 @@ export function BatchCharts({ query, now, range }) {
       <${Phases} history=${history} />
     </div>
     <details class="same"><summary>The slowest batches as a table</summary>
-      <${Table} caption="The slowest batches" columns=${columns(phasesOf(history).slice(0, 6))} rows=${slowest} keyOf=${(batch) => batch.at} first=${{ title: "Time", down: true }} /></details>
+      <${Table} caption="The slowest batches" columns=${columns(phasesOf(history).slice(0, 6))} rows=${slowest} keyOf=${(/** @type {Batch} */ batch) => batch.at} first=${{ title: "Time", down: true }} /></details>
   </section>`;
 }

@@ -1,4 +1,7 @@
 // The graph as SVG: boxes are buttons that the arrow keys walk along the edges. It can be moved and scaled.
+// @ts-check
+/** @import { Box, EdgeLine, Facts, GraphEdge, GraphNode } from "../../types" */
+/** @import { ComponentChildren } from "preact" */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { BOX, curve, layoutOf } from "./layout.js";
@@ -7,12 +10,19 @@ import { kindSign, shape } from "./marks.js";
 import { fitting } from "./text-width.js";
 import { roomIn, useView } from "./view.js";
 
+/** @type {Record<string, string>} */
 const KINDS = { table: "table", http: "HTTP", topic: "topic", query: "query", state: "state", sink: "sink" };
 
-/** The numbers of a box in their order, each with a rank: the highest is left out first where the box is too narrow. */
+/** @typedef {{ rank: number, text: string }} NumberText */
+
+/**
+ * The numbers of a box in their order, each with a rank: the highest is left out first where the box is too narrow.
+ * @param {Facts} facts
+ */
 function numbers(facts) {
+  /** @type {NumberText[]} */
   const parts = [];
-  const add = (rank, text) => parts.push({ rank, text });
+  const add = (/** @type {number} */ rank, /** @type {string} */ text) => parts.push({ rank, text });
   if (facts.state && !["running", "idle"].includes(facts.state)) add(0, facts.state);
   if (facts.rows !== null && facts.rows !== undefined) add(1, many(facts.rows, "row"));
   else if (facts.rate !== null) add(3, `${rate(facts.rate)}/s`);
@@ -24,9 +34,15 @@ function numbers(facts) {
   return parts;
 }
 
+/** @param {NumberText[]} parts */
 const joined = (parts) => parts.map(({ text }) => text).join(" · ");
 
-/** As many of the numbers as fit: half a number would be read as another one. */
+/**
+ * As many of the numbers as fit: half a number would be read as another one.
+ * @param {NumberText[]} parts
+ * @param {number} width
+ * @returns {string}
+ */
 function fittingNumbers(parts, width) {
   const whole = joined(parts);
   if (parts.length < 2 || fitting(whole, "numbers", width) === whole) return fitting(whole, "numbers", width);
@@ -37,7 +53,17 @@ function fittingNumbers(parts, width) {
   );
 }
 
-function Box({ box, facts, chosen, dimmed, focusable, onChoose, onOpen }) {
+/**
+ * @param {object} props
+ * @param {Box} props.box
+ * @param {Facts} props.facts
+ * @param {boolean} props.chosen
+ * @param {boolean} props.dimmed
+ * @param {boolean} props.focusable
+ * @param {(id: string) => void} props.onChoose
+ * @param {(facts: Facts) => void} props.onOpen
+ */
+function NodeBox({ box, facts, chosen, dimmed, focusable, onChoose, onOpen }) {
   const { node, state } = facts;
   const kind = KINDS[node.kind] ?? node.kind;
   const parts = numbers(facts);
@@ -56,15 +82,18 @@ function Box({ box, facts, chosen, dimmed, focusable, onChoose, onOpen }) {
   </g>`;
 }
 
+/** @param {{ line: EdgeLine, value: number | null, lit: boolean, dimmed: boolean }} props */
 function Line({ line, value, lit, dimmed }) {
   const middle = line.points[Math.floor(line.points.length / 2)];
+  const flows = (value ?? 0) > 0;
   const width = 1.5 + Math.min(3, Math.log10(1 + (value ?? 0)));
-  return html`<g class=${["edge", lit && "lit", dimmed && "dimmed", value > 0 && "flows"].filter(Boolean).join(" ")}>
+  return html`<g class=${["edge", lit && "lit", dimmed && "dimmed", flows && "flows"].filter(Boolean).join(" ")}>
     <path d=${curve(line.points)} stroke-width=${width} marker-end="url(#arrow)" />
-    ${value > 0 && html`<text x=${middle.x} y=${middle.y - 5} text-anchor="middle">${rate(value)}/s</text>`}
+    ${flows && html`<text x=${middle.x} y=${middle.y - 5} text-anchor="middle">${rate(value)}/s</text>`}
   </g>`;
 }
 
+/** @type {(key: string, box: Box, boxes: Box[], lines: EdgeLine[]) => string | undefined} */
 function neighbour(key, box, boxes, lines) {
   if (key === "ArrowRight") return lines.find((line) => line.source === box.id)?.target;
   if (key === "ArrowLeft") return lines.find((line) => line.target === box.id)?.source;
@@ -76,9 +105,20 @@ function neighbour(key, box, boxes, lines) {
   return beside[0]?.id ?? order[(order.indexOf(box.id) + step + order.length) % order.length];
 }
 
-/** nodes and edges of the graph; facts by id; `chosen` is the id of the chosen node, or ""; `children` are its heading. */
+/**
+ * `facts` are by the nodes' ids; `chosen` is the id of the chosen node, or ""; `children` are its heading.
+ * @param {object} props
+ * @param {GraphNode[]} props.nodes
+ * @param {GraphEdge[]} props.edges
+ * @param {Map<string, Facts>} props.facts
+ * @param {string} props.chosen
+ * @param {(id: string) => void} props.onChoose
+ * @param {(facts: Facts) => void} props.onOpen
+ * @param {string} props.label
+ * @param {ComponentChildren} [props.children]
+ */
 export function GraphView({ nodes, edges, facts, chosen, onChoose, onOpen, label, children }) {
-  const place = useRef(null);
+  const place = useRef(/** @type {HTMLElement | null} */ (null));
   const [width, setWidth] = useState(0);
   const narrow = width < 640;
   const ids =
@@ -91,6 +131,7 @@ export function GraphView({ nodes, edges, facts, chosen, onChoose, onOpen, label
   const larger = drawn.width * view.k > width || drawn.height * view.k > view.height;
   useEffect(() => {
     const element = place.current;
+    if (!element) return undefined;
     const watcher = new ResizeObserver(() => setWidth(element.clientWidth));
     watcher.observe(element);
     setWidth(element.clientWidth);
@@ -102,19 +143,19 @@ export function GraphView({ nodes, edges, facts, chosen, onChoose, onOpen, label
       new Set(edges.flatMap(({ source, target }) => (source === chosen || target === chosen ? [source, target] : []))),
     [ids, chosen],
   );
-  const dims = (id) => Boolean(chosen) && near.size > 0 && !near.has(id) && id !== chosen;
+  const dims = (/** @type {string} */ id) => Boolean(chosen) && near.size > 0 && !near.has(id) && id !== chosen;
   const first = drawn.boxes.some((box) => box.id === chosen) ? chosen : drawn.boxes[0]?.id;
-  const press = (event) => {
-    const id = event.target.closest?.("[data-id]")?.dataset.id;
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    const id = event.target instanceof Element ? event.target.closest("[data-id]")?.getAttribute("data-id") : null;
     const box = drawn.boxes.find((one) => one.id === id);
     if (!box) return;
-    if (event.key === "Enter" || event.key === " ") onChoose(id);
+    if (event.key === "Enter" || event.key === " ") onChoose(box.id);
     else if (event.key.startsWith("Arrow")) {
       const next = neighbour(event.key, box, drawn.boxes, drawn.lines);
-      if (next) view.show(drawn.boxes.find((one) => one.id === next));
-      [...place.current.querySelectorAll("[data-id]")]
-        .find((one) => one.dataset.id === next)
-        ?.focus({ preventScroll: true });
+      const there = drawn.boxes.find((one) => one.id === next);
+      if (there) view.show(there);
+      const elements = /** @type {NodeListOf<SVGElement> | undefined} */ (place.current?.querySelectorAll("[data-id]"));
+      [...(elements ?? [])].find((one) => one.dataset.id === next)?.focus({ preventScroll: true });
     } else return;
     event.preventDefault();
   };
@@ -139,7 +180,7 @@ export function GraphView({ nodes, edges, facts, chosen, onChoose, onOpen, label
           ${drawn.boxes.map(
             (box) =>
               facts.has(box.id) &&
-              html`<${Box} key=${box.id} box=${box} facts=${facts.get(box.id)} chosen=${box.id === chosen}
+              html`<${NodeBox} key=${box.id} box=${box} facts=${facts.get(box.id)} chosen=${box.id === chosen}
             dimmed=${dims(box.id)} focusable=${box.id === first} onChoose=${onChoose} onOpen=${onOpen} />`,
           )}
         </g>

@@ -1,4 +1,6 @@
 // A query over hours and days, from the Prometheus that the console was given.
+// @ts-check
+/** @import { Columns, Format, History, Series, StreamQuery } from "../../types" */
 import { useMemo } from "preact/hooks";
 import { html } from "./html.js";
 import { useGet } from "./api.js";
@@ -6,10 +8,15 @@ import { duration, rate } from "./format.js";
 import { Chart } from "./chart.js";
 import { Failure, Loading } from "./notices.js";
 
+/** @type {Record<string, string>} */
 export const LONG_RANGES = { "1h": "1 h", "6h": "6 h", "1d": "1 d", "7d": "7 d" };
 const PERIOD = 30_000; // milliseconds
 
-/** Several series of pairs [seconds, value] on common times: [times, values of the first, ...]. */
+/**
+ * Several series of pairs [seconds, value] on common times.
+ * @param {[number, number][][]} series
+ * @returns {Columns}
+ */
 function aligned(series) {
   const times = [...new Set(series.flatMap((pairs) => pairs.map(([at]) => at)))].sort((one, other) => one - other);
   return [
@@ -21,13 +28,17 @@ function aligned(series) {
   ];
 }
 
+/**
+ * @param {{ title: string, series: History["series"], of: (Series & { name: string })[], format: Format }} props
+ */
 function Lines({ title, series, of, format }) {
   const data = useMemo(() => aligned(of.map(({ name }) => series[name] ?? [])), [series]);
   const newest = data[1]?.findLast((value) => value !== null);
-  const sentence = newest === undefined ? "not measured" : `now ${format(newest)}`;
+  const sentence = (newest ?? null) === null ? "not measured" : `now ${format(newest)}`;
   return html`<${Chart} title=${title} sentence=${sentence} data=${data} series=${of} format=${format} sync="long" />`;
 }
 
+/** @param {{ query: StreamQuery, range: string }} props */
 export function LongCharts({ query, range }) {
   const { data, error, loading, reload } = useGet(
     ["history"],

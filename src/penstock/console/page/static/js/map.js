@@ -1,5 +1,7 @@
 // The graph with its tools: what the filter leaves, neighbours only, folded idle pipelines, the chosen node, and a table
 // with the same facts.
+// @ts-check
+/** @import { Column, Facts, Graph, Overview, Query } from "../../types" */
 import { useMemo } from "preact/hooks";
 import { html } from "./html.js";
 import { count, duration, many, rate } from "./format.js";
@@ -13,18 +15,27 @@ import { Table } from "./table.js";
 
 const LARGE = 60; // nodes above which idle components are folded unless the address says otherwise
 
-/** The page of a node, or null. */
+/**
+ * The page of a node, or null.
+ * @param {Facts} facts
+ */
 function pageOf({ node, run, query, listed }) {
-  if (run) return href("pipelines", [run.id], { query: query.name });
+  if (run) return href("pipelines", [run.id], { query: query?.name });
   if (isTopic(node)) return topicPage(node);
   if (node.kind === "state") return listed && href("state", [listed]);
   if (node.kind === "http") return href("ingest");
   return null;
 }
 
-const isIdle = (facts) => facts.state === null || facts.state === "idle" || facts.state === "stopped";
+/** @param {Facts | undefined} facts */
+const isIdle = (facts) => !facts || facts.state === null || facts.state === "idle" || facts.state === "stopped";
 
-/** The nodes and edges to draw: {nodes, edges, folded: number of idle components}. */
+/**
+ * The nodes and edges to draw, and the number of idle components that are folded.
+ * @param {Graph} graph
+ * @param {Map<string, Facts>} facts
+ * @param {{ text?: string, state?: string, node?: string, near?: boolean, fold?: boolean }} filter
+ */
 function visible({ nodes, edges }, facts, { text = "", state = "", node = "", near = false, fold = false }) {
   let kept = new Set(nodes.map((one) => one.id));
   if (text || state) {
@@ -50,6 +61,8 @@ function visible({ nodes, edges }, facts, { text = "", state = "", node = "", ne
   };
 }
 
+/** @typedef {Facts & { targets: (string | undefined)[] }} Row */
+/** @type {Column<Row>[]} */
 const columns = [
   {
     title: "Name",
@@ -76,13 +89,19 @@ const columns = [
   { title: "Writes to", cell: (facts) => facts.targets.join(", ") || "–" },
 ];
 
+/** @param {Graph & { facts: Map<string, Facts> }} props */
 function NodeTable({ nodes, edges, facts }) {
   const names = new Map(nodes.map((node) => [node.id, node.name]));
-  const targets = (id) => edges.filter((edge) => edge.source === id).map((edge) => names.get(edge.target));
-  const rows = nodes.map((node) => ({ ...facts.get(node.id), targets: targets(node.id) }));
-  return html`<${Table} caption="The graph as a table" columns=${columns} rows=${rows} keyOf=${({ node }) => node.id} />`;
+  const targets = (/** @type {string} */ id) =>
+    edges.filter((edge) => edge.source === id).map((edge) => names.get(edge.target));
+  const rows = nodes.flatMap((node) => {
+    const known = facts.get(node.id);
+    return known ? [{ ...known, targets: targets(node.id) }] : [];
+  });
+  return html`<${Table} caption="The graph as a table" columns=${columns} rows=${rows} keyOf=${(/** @type {Row} */ { node }) => node.id} />`;
 }
 
+/** @param {{ facts: Facts, near: boolean }} props */
 function Chosen({ facts, near }) {
   const page = pageOf(facts);
   const about = [
@@ -105,22 +124,30 @@ function Chosen({ facts, near }) {
   </div>`;
 }
 
-/** The graph of an overview; `query` is the query of the address. */
+/**
+ * The graph of an overview; `query` is the query of the address.
+ * @param {{ overview: Overview, query: Query, label?: string }} props
+ */
 export function PipelineMap({ overview, query, label = "Graph of the pipelines" }) {
   const { graph } = overview;
   const facts = useMemo(() => factsOf(overview, queriesOf(overview)), [overview]);
   const fold = query.idle ? query.idle === "fold" : graph.nodes.length > LARGE;
-  const node = facts.has(query.node) ? query.node : "";
+  const chosen = facts.get(query.node ?? "");
+  const node = chosen?.node.id ?? "";
   const shown = visible(graph, facts, { text: query.q, state: query.state, node, near: Boolean(query.near), fold });
-  const onChoose = (id) => setQuery(id === node ? { node: "", near: "" } : { node: id });
+  const onChoose = (/** @type {string} */ id) => setQuery(id === node ? { node: "", near: "" } : { node: id });
+  const onOpen = (/** @type {Facts} */ one) => {
+    const page = pageOf(one);
+    if (page) go(page);
+  };
   if (!graph.nodes.length) return html`<p class="quiet">No pipeline has told its graph yet.</p>`;
   return html`<section class="card" aria-labelledby="graph">
-    <${GraphView} ...${shown} facts=${facts} chosen=${node} label=${label} onChoose=${onChoose} onOpen=${(one) => pageOf(one) && go(pageOf(one))}>
+    <${GraphView} ...${shown} facts=${facts} chosen=${node} label=${label} onChoose=${onChoose} onOpen=${onOpen}>
       <h2 id="graph">Graph</h2>
       <span class="quiet">${many(shown.nodes.length, "node")}${shown.folded ? ` · ${many(shown.folded, "idle pipeline")} folded` : ""}</span>
       <button type="button" class="small" aria-pressed=${String(fold)} onClick=${() => setQuery({ idle: fold ? "show" : "fold" })}>Fold idle</button>
     <//>
-    ${node && html`<${Chosen} facts=${facts.get(node)} near=${Boolean(query.near)} />`}
+    ${chosen && html`<${Chosen} facts=${chosen} near=${Boolean(query.near)} />`}
     <details class="same"><summary>The same as a table</summary><${NodeTable} ...${shown} facts=${facts} /></details>
   </section>`;
 }

@@ -1,16 +1,23 @@
 // What the page says of itself: short notices of what was done, errors with the next step, and copying.
+// @ts-check
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import { store, useStore } from "./store.js";
 
 const SHOWN = 8_000; // milliseconds that a notice of success stays
 
-const notices = store([]);
+/** @typedef {{ id: number, text: string, kind: "good" | "bad" }} Notice */
+const notices = store(/** @type {Notice[]} */ ([]));
 let last = 0;
 
+/** @param {number} id */
 const remove = (id) => notices.set(notices.get().filter((notice) => notice.id !== id));
 
-/** Say that something was done ("good") or failed ("bad"); failures stay until they are closed. */
+/**
+ * Say that something was done ("good") or failed ("bad"); failures stay until they are closed.
+ * @param {string} text
+ * @param {"good" | "bad"} [kind]
+ */
 export function notify(text, kind = "good") {
   const id = ++last;
   notices.set([...notices.get().slice(-3), { id, text, kind }]);
@@ -24,7 +31,10 @@ export function Notices() {
   </div>`;
 }
 
-/** An error of the server: what, where, and what to do next. */
+/**
+ * An error of the server: what, where, and what to do next.
+ * @param {{ error?: { message: string, where?: string, next?: string } | null, onRetry?: () => void }} props
+ */
 export function Failure({ error, onRetry }) {
   if (!error) return null;
   return html`<div class="failure" role="alert">
@@ -35,7 +45,10 @@ export function Failure({ error, onRetry }) {
   </div>`;
 }
 
-/** A button that copies a text; where the browser refuses, it says so. */
+/**
+ * A button that copies a text; where the browser refuses, it says so.
+ * @param {{ text: string, what: string }} props
+ */
 export function Copy({ text, what }) {
   const [said, setSaid] = useState("Copy");
   const copy = async () => {
@@ -50,10 +63,14 @@ export function Copy({ text, what }) {
   return html`<button type="button" class="small" onClick=${copy}>${said}<span class="unseen"> ${what}</span></button>`;
 }
 
-/** A long text, whole and copyable. */
+/**
+ * A long text, whole and copyable.
+ * @param {{ text: string, what: string }} props
+ */
 export const Whole = ({ text, what }) => html`<div class="whole">
   <${Copy} text=${text} what=${what} />
   <pre tabindex="0" role="region" aria-label=${what}>${text}</pre>
 </div>`;
 
+/** @param {{ what: string }} props */
 export const Loading = ({ what }) => html`<p class="quiet" role="status">Loading ${what} …</p>`;

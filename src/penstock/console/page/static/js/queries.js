@@ -1,4 +1,6 @@
 // The table of all queries: state, rate, lag and delay, each with the newest values as a small line.
+// @ts-check
+/** @import { Column, QueryOfRun } from "../../types" */
 import { html } from "./html.js";
 import { delay, lagRecords, lagSeconds, rankOf, rowsPerSecond, unmeasured } from "./facts.js";
 import { ago, duration, many, rate } from "./format.js";
@@ -8,6 +10,7 @@ import { Sparkline } from "./chart.js";
 import { seriesOf } from "./series.js";
 import { Table } from "./table.js";
 
+/** @type {(name: "p50" | "p95" | "p99") => Column<QueryOfRun>} */
 const percentile = (name) => ({
   title: `Delay ${name.toUpperCase()}`,
   number: true,
@@ -16,17 +19,20 @@ const percentile = (name) => ({
     html`${duration(delay(query, name))}${name === "p99" && unmeasured(query) && html`<div class="quiet reasons">${unmeasured(query)}</div>`}`,
 });
 
+/** @param {QueryOfRun} row */
 function lag({ query }) {
   const [seconds, records] = [lagSeconds(query), lagRecords(query)];
   return html`${duration(seconds)}${(records || (records === 0 && seconds === null)) && html`<div class="quiet">${many(records, "record")}</div>`}`;
 }
 
+/** @type {(now: string) => Column<QueryOfRun>[]} */
 const columns = (now) => [
   {
     title: "Query",
     head: true,
     value: ({ query }) => query.name,
-    cell: ({ run, query }) => html`<a href=${href("pipelines", [run.id], { query: query.name })}>${breakable(query.name)}</a>`,
+    cell: ({ run, query }) =>
+      html`<a href=${href("pipelines", [run.id], { query: query.name })}>${breakable(query.name)}</a>`,
   },
   {
     title: "State",
@@ -62,9 +68,10 @@ const columns = (now) => [
   },
 ];
 
+/** @param {{ queries: QueryOfRun[], now: string }} props */
 export const QueryTable = ({
   queries,
   now,
 }) => html`<${Table} caption="Queries, worst first. P50, P95 and P99 are delays from the event to the sink's acknowledgement."
-  columns=${columns(now)} rows=${queries} keyOf=${({ run, query }) => `${run.id} ${query.name}`} first=${{ title: "State", down: false }}
-  rowClass=${({ state }) => `is-${state}`} empty="No query fits the filter." />`;
+  columns=${columns(now)} rows=${queries} keyOf=${(/** @type {QueryOfRun} */ { run, query }) => `${run.id} ${query.name}`} first=${{ title: "State", down: false }}
+  rowClass=${(/** @type {QueryOfRun} */ { state }) => `is-${state}`} empty="No query fits the filter." />`;

@@ -1,4 +1,6 @@
 // The last values of each query, for the small lines in tables: read once from its history, then from each overview.
+// @ts-check
+/** @import { Overview, Run, StreamQuery } from "../../types" */
 import { get } from "./api.js";
 import { ratesOf } from "./batches.js";
 import { lagSeconds, rowsPerSecond } from "./facts.js";
@@ -6,22 +8,31 @@ import { lagSeconds, rowsPerSecond } from "./facts.js";
 const LENGTH = 60;
 const SEEDED_AT_ONCE = 40; // pipelines whose history is read when the page is opened
 
-const values = new Map(); // "run/query" -> {lag: [], rate: []}
+/** @typedef {{ lag: (number | null)[], rate: (number | null)[] }} Values */
+/** @type {Map<string, Values>} by "run/query" */
+const values = new Map();
+/** @type {Set<string>} the ids of runs */
 const seeded = new Set();
 
+/** @type {(run: Run, query: StreamQuery) => string} */
 const keyOf = (run, query) => `${run.id}/${query.name}`;
+/** @type {(run: Run, query: StreamQuery) => Values} */
 export const seriesOf = (run, query) => values.get(keyOf(run, query)) ?? { lag: [], rate: [] };
 
+/** @type {(list: (number | null)[], value: number | null) => void} */
 function pushed(list, value) {
   list.push(value);
   if (list.length > LENGTH) list.shift();
 }
 
+/** @param {string} key */
 function of(key) {
-  if (!values.has(key)) values.set(key, { lag: [], rate: [] });
-  return values.get(key);
+  const series = values.get(key) ?? { lag: [], rate: [] };
+  values.set(key, series);
+  return series;
 }
 
+/** @param {Run} run */
 async function seed(run) {
   const whole = await get(["pipelines", run.id]).catch(() => null);
   for (const query of whole?.queries ?? []) {
@@ -32,7 +43,10 @@ async function seed(run) {
   }
 }
 
-/** Add the numbers of an overview. */
+/**
+ * Add the numbers of an overview.
+ * @param {Overview} overview
+ */
 export function add(overview) {
   const there = new Set();
   for (const run of overview.runs ?? []) {

@@ -1,7 +1,15 @@
 // A value that components follow: they are drawn again when it changes.
+// @ts-check
+/** @import { Store } from "../../types" */
 import { useEffect, useState } from "preact/hooks";
 
+/**
+ * @template T
+ * @param {T} first
+ * @returns {Store<T>}
+ */
 export function store(first) {
+  /** @type {Set<(value: T) => void>} */
   const followers = new Set();
   let value = first;
   return {
@@ -17,6 +25,10 @@ export function store(first) {
   };
 }
 
+/**
+ * @template T
+ * @param {Store<T>} followed
+ */
 export function useStore(followed) {
   const [value, setValue] = useState(followed.get);
   useEffect(() => {

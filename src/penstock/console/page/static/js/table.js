@@ -1,7 +1,11 @@
 // A table that sorts by its columns. A row has a key; a column has a title, a cell and, to sort by it, a value.
+// @ts-check
+/** @import { Column, Order } from "../../types" */
+/** @import { ComponentChildren } from "preact" */
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
 
+/** @type {(left: unknown, right: unknown) => number} */
 function compared(left, right) {
   if ((left ?? null) === null || (right ?? null) === null)
     return Number((left ?? null) === null) - Number((right ?? null) === null);
@@ -10,10 +14,17 @@ function compared(left, right) {
     : String(left).localeCompare(String(right), "en", { numeric: true });
 }
 
-/** Rows in the order of a column; unknown values are last in both directions. */
+/**
+ * Rows in the order of a column; unknown values are last in both directions.
+ * @template Row
+ * @param {Row[]} rows
+ * @param {Column<Row> | undefined} column
+ * @param {boolean | undefined} down
+ */
 function sorted(rows, column, down) {
-  if (!column?.value) return rows;
-  const value = (row) => column.value(row) ?? null;
+  const valueOf = column?.value;
+  if (!valueOf) return rows;
+  const value = (/** @type {Row} */ row) => valueOf(row) ?? null;
   return [...rows].sort((left, right) => {
     const order = compared(value(left), value(right));
     const unknown = value(left) === null || value(right) === null;
@@ -21,6 +32,10 @@ function sorted(rows, column, down) {
   });
 }
 
+/**
+ * @template Row
+ * @param {{ column: Column<Row>, order: Order, onSort: (column: Column<Row>, down: boolean | null | undefined) => void }} props
+ */
 function Head({ column, order, onSort }) {
   const down = order.title === column.title ? order.down : null;
   const aria = down === null ? undefined : down ? "descending" : "ascending";
@@ -31,8 +46,16 @@ function Head({ column, order, onSort }) {
 }
 
 /**
- * columns: [{title, cell: (row) => content, value: (row) => number or string, number, head}], `head` marks the column that
- * names the row. `caption` names the table for screen readers. `first`: {title, down}, the order at the start.
+ * `caption` names the table for screen readers, `first` is the order at the start.
+ * @template Row
+ * @param {object} props
+ * @param {Column<Row>[]} props.columns
+ * @param {Row[]} props.rows
+ * @param {(row: Row) => string | number} props.keyOf
+ * @param {string} props.caption
+ * @param {ComponentChildren} [props.empty]
+ * @param {Order} [props.first]
+ * @param {(row: Row) => string} [props.rowClass]
  */
 export function Table({ columns, rows, keyOf, caption, empty = "Nothing here.", first = {}, rowClass }) {
   const [order, setOrder] = useState(first);
@@ -43,8 +66,8 @@ export function Table({ columns, rows, keyOf, caption, empty = "Nothing here.", 
   );
   // Without rows there is nothing to name or to sort, and in a wide table the sentence would be cut off.
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
-  const onSort = (column, down) =>
-    setOrder({ title: column.title, down: down === null ? Boolean(column.number) : !down });
+  const onSort = (/** @type {Column<Row>} */ column, /** @type {boolean | null | undefined} */ down) =>
+    setOrder({ title: column.title, down: (down ?? null) === null ? Boolean(column.number) : !down });
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${`Table: ${caption}`}>
     <table>
       <caption class="unseen">${caption}</caption>
@@ -56,6 +79,11 @@ export function Table({ columns, rows, keyOf, caption, empty = "Nothing here.", 
   </div>`;
 }
 
+/**
+ * @template Row
+ * @param {Column<Row>} column
+ * @param {Row} row
+ */
 function cell(column, row) {
   const kind = column.number ? "number" : undefined;
   return column.head

@@ -1,20 +1,29 @@
 // New messages of a topic as they come: a stream that can be paused. What comes while it is paused is counted, and the
 // oldest messages are dropped above a bound, so that a page that is open for days stays small.
+// @ts-check
+/** @import { Message, Params } from "../../types" */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, address } from "./api.js";
 import { MOST } from "./records.js";
 
+/** @type {{ records: Message[], skipped: number, lost: boolean, error: ApiError | null }} */
 const EMPTY = { records: [], skipped: 0, lost: false, error: null };
 
-/** {records: newest first, skipped, waiting, lost, error} of a topic; parameters as the API's. `on` opens the stream. */
+/**
+ * The records of a topic as they come, the newest first; parameters as the API's. `on` opens the stream.
+ * @param {string} topic
+ * @param {Params} params
+ * @param {boolean} on
+ * @param {boolean} paused
+ */
 export function useTail(topic, params, on, paused) {
   const [shown, setShown] = useState(EMPTY);
   const [waiting, setWaiting] = useState(0);
-  const held = useRef([]);
+  const held = useRef(/** @type {Message[]} */ ([]));
   const still = useRef(paused);
   still.current = paused;
   const key = on ? address(["topics", topic, "tail"], params) : "";
-  const add = (records, skipped) =>
+  const add = (/** @type {Message[]} */ records, /** @type {number} */ skipped) =>
     setShown((old) => ({
       ...EMPTY,
       records: [...records, ...old.records].slice(0, MOST),

@@ -1,18 +1,27 @@
 // Which part of a drawing is seen, and how large: fitted at first, then moved by dragging and scaled by buttons or by the
 // wheel with Ctrl (the wheel alone scrolls the page).
+// @ts-check
+/** @import { Box } from "../../types" */
+/** @import { RefObject } from "preact" */
 import { useEffect, useState } from "preact/hooks";
 
 const PAD = 20;
 const [SMALLEST, LARGEST, FIRST_SMALLEST] = [0.1, 2, 0.8]; // scales; at first, text stays readable
 const [LOWEST, HIGHEST] = [160, 720]; // heights in pixels
 
+/** @type {(value: number, low: number, high: number) => number} */
 const clamped = (value, low, high) => Math.min(high, Math.max(low, value));
 
-/** The width of a drawing that is seen whole at first in an element of a width; in steps, so that it seldom changes. */
+/**
+ * The width of a drawing that is seen whole at first in an element of a width; in steps, so that it seldom changes.
+ * @param {number} width
+ */
 export const roomIn = (width) => Math.floor((width - 2 * PAD) / FIRST_SMALLEST / 40) * 40;
 
-function fitted(place, drawn, smallest) {
-  const width = place.clientWidth;
+/** @typedef {{ width: number, height: number }} Size */
+
+/** @type {(width: number, drawn: Size, smallest: number) => { k: number, x: number, y: number, height: number }} */
+function fitted(width, drawn, smallest) {
   const across = (width - 2 * PAD) / Math.max(drawn.width, 1);
   const k = clamped(Math.min(across, 1, (HIGHEST - 2 * PAD) / Math.max(drawn.height, 1)), smallest, 1);
   return {
@@ -23,27 +32,34 @@ function fitted(place, drawn, smallest) {
   };
 }
 
-/** {x, y, k, height, fit, scale, show, handlers} for a drawing of a width and a height in an element `width` wide. */
+/**
+ * The seen part of a drawing in an element `width` wide, and what moves and scales it.
+ * @param {RefObject<HTMLElement | null>} place
+ * @param {Size} drawn
+ * @param {number} width
+ */
 export function useView(place, drawn, width) {
   const [view, setView] = useState({ x: PAD, y: PAD, k: 1, height: LOWEST });
   const { height } = view;
-  const fit = (smallest) => setView(fitted(place.current, drawn, smallest));
+  const seen = () => place.current?.clientWidth ?? width;
+  const fit = (/** @type {number} */ smallest) => setView(fitted(seen(), drawn, smallest));
   useEffect(() => fit(FIRST_SMALLEST), [drawn, width]);
-  const scaled = (factor, x, y) =>
+  const scaled = (/** @type {number} */ factor, /** @type {number} */ x, /** @type {number} */ y) =>
     setView((old) => {
       const k = clamped(old.k * factor, SMALLEST, LARGEST);
       return { ...old, k, x: x - ((x - old.x) * k) / old.k, y: y - ((y - old.y) * k) / old.k };
     });
-  const wheel = (event) => {
-    if (!event.ctrlKey && !event.metaKey) return;
+  const wheel = (/** @type {WheelEvent} */ event) => {
+    if (!place.current || (!event.ctrlKey && !event.metaKey)) return;
     event.preventDefault();
     const frame = place.current.getBoundingClientRect();
     scaled(Math.exp(-event.deltaY / 300), event.clientX - frame.left, event.clientY - frame.top);
   };
-  const grab = (event) => {
-    if (event.button !== 0 || event.target.closest("[data-id]")) return;
+  const grab = (/** @type {PointerEvent} */ event) => {
+    if (event.button !== 0 || (event.target instanceof Element && event.target.closest("[data-id]"))) return;
     const [x, y] = [event.clientX - view.x, event.clientY - view.y];
-    const move = (moved) => setView((old) => ({ ...old, x: moved.clientX - x, y: moved.clientY - y }));
+    const move = (/** @type {PointerEvent} */ moved) =>
+      setView((old) => ({ ...old, x: moved.clientX - x, y: moved.clientY - y }));
     const drop = () => {
       removeEventListener("pointermove", move);
       removeEventListener("pointerup", drop);
@@ -54,9 +70,9 @@ export function useView(place, drawn, width) {
     addEventListener("pointercancel", drop);
   };
   /** Move a box into the seen part. */
-  const show = (box) =>
+  const show = (/** @type {Box} */ box) =>
     setView((old) => {
-      const [width, right, bottom] = [place.current.clientWidth, 240 * old.k, 64 * old.k];
+      const [width, right, bottom] = [seen(), 240 * old.k, 64 * old.k];
       const x = clamped(old.x, PAD - box.x * old.k, Math.max(PAD - box.x * old.k, width - PAD - box.x * old.k - right));
       const y = clamped(
         old.y,
@@ -65,12 +81,12 @@ export function useView(place, drawn, width) {
       );
       return { ...old, x, y };
     });
-  const middle = () => [place.current.clientWidth / 2, height / 2];
+  const middle = () => /** @type {const} */ ([seen() / 2, height / 2]);
   return {
     ...view,
     show,
     fit: () => fit(SMALLEST),
-    scale: (factor) => scaled(factor, ...middle()),
+    scale: (/** @type {number} */ factor) => scaled(factor, ...middle()),
     handlers: { onWheel: wheel, onPointerDown: grab },
   };
 }

@@ -1,4 +1,6 @@
 // Dead letters: records that could not be written, by reason; they can be sent again to the topic that they came from.
+// @ts-check
+/** @import { Column, DeadLetterTopic, Letters as Body, Message as Letter, Params, Query, Reason, Sent } from "../../../types" */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { ApiError, post, useGet } from "../api.js";
@@ -14,6 +16,8 @@ import { Table } from "../table.js";
 
 const LIMIT = 500; // letters that are listed
 
+/** @typedef {DeadLetterTopic & { topic: string }} NamedTopic */
+/** @type {(link: Params) => Column<NamedTopic>[]} */
 const topicColumns = (link) => [
   {
     title: "Topic",
@@ -31,6 +35,7 @@ const topicColumns = (link) => [
   },
 ];
 
+/** @type {(topic: string, link: Params, chosen: string | undefined) => Column<Reason>[]} */
 function reasons(topic, link, chosen) {
   return [
     {
@@ -46,7 +51,16 @@ function reasons(topic, link, chosen) {
   ];
 }
 
-/** Send again what `body` names, and say what came of it. `onRest` gets the body that sends what is left, null at the end. */
+/** @typedef {{ topic: string, kafka: string }} Place */
+/** @typedef {(rest: Body | null) => void} OnRest gets the body that sends what is left, null at the end. */
+
+/**
+ * Send again what `body` names, and say what came of it.
+ * @param {Place} place
+ * @param {Body} body
+ * @param {string} what
+ * @param {OnRest} [onRest]
+ */
 async function sendAgain({ topic, kafka }, body, what, onRest = () => {}) {
   const wanted = {
     title: `Send ${what} again?`,
@@ -56,12 +70,20 @@ async function sendAgain({ topic, kafka }, body, what, onRest = () => {}) {
   await confirmed(wanted, () => sendAll({ topic, kafka }, body, onRest));
 }
 
-/** Each request sends a part; the next one goes on where it ended, so that no letter is sent twice. */
+/**
+ * Each request sends a part; the next one goes on where it ended, so that no letter is sent twice.
+ * @param {Place} place
+ * @param {Body} body
+ * @param {OnRest} onRest
+ */
 async function sendAll({ topic, kafka }, body, onRest) {
   const failures = [];
-  let [total, next] = [0, body];
+  let total = 0;
+  /** @type {Body | null} */
+  let next = body;
   try {
     while (next) {
+      /** @type {Sent} */
       const answer = await post(["dead-letters", topic, "send"], next, { kafka });
       total += answer.sent;
       failures.push(...answer.failed);
@@ -81,29 +103,35 @@ async function sendAll({ topic, kafka }, body, onRest) {
   return `${many(total, "record")} sent again.`;
 }
 
+/** @param {{ topic: string, query: Query, readOnly: boolean }} props */
 function Letters({ topic, query, readOnly }) {
   const { kafka, link } = useKafka();
   const asked = { kafka, reason: query.reason, limit: LIMIT };
   const { data, error, loading, reload } = useGet(["dead-letters", topic], asked);
-  const [picked, setPicked] = useState(new Set());
-  const [rest, setRest] = useState(null); // the body that sends what a failure has left
+  const [picked, setPicked] = useState(/** @type {Set<string>} */ (new Set()));
+  const [rest, setRest] = useState(/** @type {Body | null} */ (null)); // the body that sends what a failure has left
   const [busy, setBusy] = useState(false);
   useEffect(() => setPicked(new Set()), [topic, query.reason]);
   useEffect(() => setRest(null), [topic, query.reason]);
   const records = useMemo(() => [...(data?.records ?? [])].reverse(), [data]); // the newest first
   const chosen = records.find((record) => idOf(record) === query.shown);
-  const toggle = (id) => setPicked((old) => new Set(old.has(id) ? [...old].filter((one) => one !== id) : [...old, id]));
+  const toggle = (/** @type {string} */ id) =>
+    setPicked((old) => new Set(old.has(id) ? [...old].filter((one) => one !== id) : [...old, id]));
   const letters = records
     .filter((record) => picked.has(idOf(record)))
     .map((record) => [record.partition, record.offset]);
   const all = query.reason ? { reason: query.reason } : { all: true };
-  const send = async (body, what, onRest) => {
+  const send = async (
+    /** @type {Body} */ body,
+    /** @type {string} */ what,
+    /** @type {OnRest} */ onRest = () => {},
+  ) => {
     setBusy(true);
     await sendAgain({ topic, kafka }, body, what, onRest);
     setBusy(false);
     reload();
   };
-  const pick = (record) =>
+  const pick = (/** @type {Letter} */ record) =>
     html`<input type="checkbox" aria-label=${`Partition ${record.partition}, offset ${record.offset}`} checked=${picked.has(idOf(record))} onChange=${() => toggle(idOf(record))} />`;
   return html`
     <${Failure} error=${error} onRetry=${reload} />
@@ -111,7 +139,7 @@ function Letters({ topic, query, readOnly }) {
     ${
       data &&
       html`
-      <section class="card" aria-labelledby="reasons"><h2 id="reasons">Reasons</h2><${Table} caption="Reasons" columns=${reasons(topic, link, query.reason)} rows=${data.reasons} keyOf=${(row) => row.reason} first=${{ title: "Records", down: true }} /></section>
+      <section class="card" aria-labelledby="reasons"><h2 id="reasons">Reasons</h2><${Table} caption="Reasons" columns=${reasons(topic, link, query.reason)} rows=${data.reasons} keyOf=${(/** @type {Reason} */ row) => row.reason} first=${{ title: "Records", down: true }} /></section>
       <div class="filters">
         <button type="button" disabled=${readOnly || busy || !letters.length} onClick=${() => send({ letters }, many(letters.length, "record"))}>Send chosen again (${letters.length})</button>
         <button type="button" disabled=${readOnly || busy || !records.length} onClick=${() => send(all, query.reason ? `all with “${query.reason}”` : "all", setRest)}>${query.reason ? "Send all of this reason again" : "Send all again"}</button>
@@ -121,7 +149,7 @@ function Letters({ topic, query, readOnly }) {
         ${readOnly && html`<span class="quiet">Read only: start the console with --allow-actions to send again.</span>`}
       </div>
       <div class="beside">
-        <section class="card"><${MessageList} records=${records} chosen=${query.shown} caption=${`Dead letters in ${topic}`} empty="No dead letter here: the topic is empty, or none has this reason." onChoose=${(shown) => setQuery({ shown })} extra=${pick} /></section>
+        <section class="card"><${MessageList} records=${records} chosen=${query.shown} caption=${`Dead letters in ${topic}`} empty="No dead letter here: the topic is empty, or none has this reason." onChoose=${(/** @type {string} */ shown) => setQuery({ shown })} extra=${pick} /></section>
         ${chosen && html`<${Message} record=${chosen} onClose=${() => setQuery({ shown: "" })} />`}
       </div>`
     }
@@ -135,15 +163,16 @@ function Topics() {
   const { kafka, link } = useKafka();
   const { data, error, loading, reload } = useGet(["dead-letters"], { kafka }, { every: 10_000 });
   const rest = data?.find((one) => one.topic === null);
-  const found = data?.filter((one) => one.topic !== null);
+  const found = data?.flatMap((one) => (one.topic === null ? [] : [{ ...one, topic: one.topic }]));
   return html`
     <${Failure} error=${error} onRetry=${reload} />
     ${loading && html`<${Loading} what="dead letters" />`}
     ${rest && html`<p class="quiet">${count(rest.looked_at)} of ${many(rest.topics, "topic")} looked at; the others may have dead letters, too.</p>`}
-    ${data && html`<section class="card"><${Table} caption="Topics of dead letters" columns=${topicColumns(link)} rows=${found} keyOf=${(topic) => topic.topic} first=${{ title: "Records", down: true }} empty=${rest ? "None in the topics that were looked at." : EMPTY} /></section>`}
+    ${data && html`<section class="card"><${Table} caption="Topics of dead letters" columns=${topicColumns(link)} rows=${found} keyOf=${(/** @type {NamedTopic} */ topic) => topic.topic} first=${{ title: "Records", down: true }} empty=${rest ? "None in the topics that were looked at." : EMPTY} /></section>`}
   `;
 }
 
+/** @param {{ args: string[] }} props */
 export function DeadLetters({ args: [topic = ""] }) {
   const { query } = useRoute();
   const overview = useOverview();

@@ -1,4 +1,6 @@
 // Servers that take events over HTTP: requests, events, and what was refused.
+// @ts-check
+/** @import { Column, IngestServer } from "../../../types" */
 import { useEffect, useRef } from "preact/hooks";
 import { html } from "../html.js";
 import { useGet } from "../api.js";
@@ -8,13 +10,22 @@ import { State } from "../marks.js";
 import { Table } from "../table.js";
 
 const FIRST = ["requests_total", "events_total", "bad_events_total"];
-const WORDS = { kafka: "Kafka", in_flight: "Requests in flight", bytes_total: "Bytes taken", bad_events_total: "Refused events", statuses: "Requests by HTTP status" };
+/** @type {Record<string, string>} */
+const WORDS = {
+  kafka: "Kafka",
+  in_flight: "Requests in flight",
+  bytes_total: "Bytes taken",
+  bad_events_total: "Refused events",
+  statuses: "Requests by HTTP status",
+};
 
+/** @param {string} name */
 function named(name) {
   const words = name.replace(/_total$/, "").replaceAll("_", " ");
   return WORDS[name] ?? words.charAt(0).toUpperCase() + words.slice(1);
 }
 
+/** @type {(name: string, value: unknown) => string} */
 function shown(name, value) {
   if (typeof value === "number") return name.startsWith("bytes") ? bytes(value) : count(value);
   if (value === null || typeof value !== "object") return String(value);
@@ -23,23 +34,35 @@ function shown(name, value) {
     .join(", ");
 }
 
+/** @typedef {[name: string, value: unknown]} Row */
+/** @type {Column<Row>[]} */
 const COLUMNS = [
   { title: "What", head: true, value: ([name]) => named(name), cell: ([name]) => named(name) },
   { title: "Value", cell: ([name, value]) => shown(name, value) },
 ];
 
-/** How fast each counter of a server grows, from one answer to the next: {name: a second}. */
+/** @typedef {Record<string, unknown>} Numbers */
+
+/**
+ * How fast each counter of a server grows a second, from one answer to the next.
+ * @param {Numbers} numbers
+ */
 function useRates(numbers) {
-  const last = useRef({ at: 0, numbers, rates: {} });
-  const [at, before] = [Date.now(), last.current];
+  /** @type {Record<string, number>} */
+  const none = {};
+  const last = useRef({ at: 0, numbers, rates: none });
+  const at = Date.now();
+  const before = last.current;
   if (FIRST.some((name) => numbers[name] !== before.numbers[name]) || at - before.at > 5_000) {
-    const growth = (name) => (1000 * (numbers[name] - before.numbers[name])) / (at - before.at);
-    const rates = before.at ? Object.fromEntries(FIRST.map((name) => [name, Math.max(0, growth(name))])) : {};
+    const growth = (/** @type {string} */ name) =>
+      (1000 * (Number(numbers[name]) - Number(before.numbers[name]))) / (at - before.at);
+    const rates = before.at ? Object.fromEntries(FIRST.map((name) => [name, Math.max(0, growth(name))])) : none;
     last.current = { at, numbers, rates };
   }
   return last.current.rates;
 }
 
+/** @param {{ server: IngestServer }} props */
 function Server({ server }) {
   const { run, url, state, reachable, problem, ...numbers } = server;
   const rates = useRates(numbers);
@@ -48,7 +71,7 @@ function Server({ server }) {
     <div class="heading"><h2>${run}</h2><${State} state=${reachable ? state : "failed"} /><span class="quiet">${url}</span></div>
     ${problem && html`<p class="failure">${problem}</p>`}
     <dl class="tiles">${FIRST.filter((name) => name in numbers).map((name) => html`<div key=${name} class="tile"><dt>${named(name)}</dt><dd>${shown(name, numbers[name])}<small> since its start${name in rates && ` · ${rate(rates[name])}/s`}</small></dd></div>`)}</dl>
-    ${rest.length > 0 && html`<${Table} caption=${`Numbers of ${run}`} columns=${COLUMNS} rows=${rest} keyOf=${([name]) => name} />`}
+    ${rest.length > 0 && html`<${Table} caption=${`Numbers of ${run}`} columns=${COLUMNS} rows=${rest} keyOf=${(/** @type {Row} */ [name]) => name} />`}
   </section>`;
 }
 

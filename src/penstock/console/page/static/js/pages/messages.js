@@ -1,6 +1,8 @@
 // The messages of a topic: from a time, offset, partition or key, with a filter, as they come, and as a download.
+// @ts-check
+/** @import { Params, Query, Topic } from "../../../types" */
 import { useEffect, useState } from "preact/hooks";
-import { html } from "../html.js";
+import { html, withValue } from "../html.js";
 import { address, useGet } from "../api.js";
 import { useRecords } from "../records.js";
 import { count, many, zone } from "../format.js";
@@ -13,7 +15,10 @@ import { useTail } from "../tail.js";
 
 const LIMITS = [50, 200, 500];
 
-/** The parameters of the API for what the form holds; a time of the form is in the browser's zone. */
+/**
+ * The parameters of the API for what the form holds; a time of the form is in the browser's zone.
+ * @param {Query} query
+ */
 function parameters({ start = "latest", at = "", partition = "", key = "", filter = "", limit = "50" }) {
   const time = new Date(at);
   const from =
@@ -21,15 +26,20 @@ function parameters({ start = "latest", at = "", partition = "", key = "", filte
   return { partition, from: from || "latest", limit, key, filter };
 }
 
+/** @param {{ name: string, label: string, values: Query } & Record<string, unknown>} props */
 function Field({ name, label, values, ...input }) {
   return html`<label class="field">${label}<input name=${name} value=${values[name] ?? ""} ...${input} /></label>`;
 }
 
+/** @param {{ query: Query, partitions: number, tailing: boolean }} props */
 function Search({ query, partitions, tailing }) {
   const [values, setValues] = useState(query);
   useEffect(() => setValues(query), [query]);
-  const change = (event) => setValues({ ...values, [event.target.name]: event.target.value });
-  const submit = (event) => {
+  const change = (/** @type {Event} */ { target }) => {
+    if (target instanceof HTMLInputElement || target instanceof HTMLSelectElement)
+      setValues({ ...values, [target.name]: target.value });
+  };
+  const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     setQuery({ ...values, shown: "" });
   };
@@ -47,18 +57,21 @@ function Search({ query, partitions, tailing }) {
   </form>`;
 }
 
+/** @param {{ topic: string, params: Params }} props */
 const Downloads = ({ topic, params }) => html`<span class="actions">Download
   ${["ndjson", "csv"].map((kind) => html`<a key=${kind} class="button small" download href=${address(["topics", topic, "download"], { ...params, as: kind })}>${kind === "csv" ? "CSV" : "NDJSON"}</a>`)}</span>`;
 
+/** @param {{ topic: string, topics: Topic[] | undefined, link: Params }} props */
 function TopicChoice({ topic, topics, link }) {
   const names = topics?.map((one) => one.name).filter((name) => name !== null) ?? [];
   const rest = topics?.find((one) => one.name === null);
-  return html`<label>Topic <select value=${topic} onChange=${(event) => go(href("topics", [event.target.value], link))}>
+  return html`<label>Topic <select value=${topic} onChange=${withValue((chosen) => go(href("topics", [chosen], link)))}>
     ${!names.includes(topic) && html`<option value=${topic}>${topic || "choose a topic"}</option>`}
     ${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
     ${rest && html`<option disabled>${count(rest.listed)} of ${many(rest.topics, "topic")} listed</option>`}</select></label>`;
 }
 
+/** @param {{ topic: string, kafka: string, query: Query, partitions: number }} props */
 function Found({ topic, kafka, query, partitions }) {
   const tailing = Boolean(query.tail);
   const [paused, setPaused] = useState(false);
@@ -68,6 +81,7 @@ function Found({ topic, kafka, query, partitions }) {
   const tail = useTail(topic, tailParams, tailing, paused);
   const records = tailing ? tail.records : search.records;
   const chosen = records.find((record) => idOf(record) === query.shown);
+  const skipped = search.data?.skipped_batches ?? 0;
   const said = tailing
     ? [
         many(records.length, "message"),
@@ -79,7 +93,7 @@ function Found({ topic, kafka, query, partitions }) {
         search.data && many(records.length, "message"),
         search.searched,
         search.full && "download them to see more",
-        search.data?.skipped_batches > 0 && `${many(search.data.skipped_batches, "batch", "batches")} cannot be read`,
+        skipped > 0 && `${many(skipped, "batch", "batches")} cannot be read`,
       ];
   const empty = tailing
     ? "No message yet: those that come from now on appear here."
@@ -101,13 +115,14 @@ function Found({ topic, kafka, query, partitions }) {
     ${
       !search.loading &&
       html`<div class="beside">
-      <section class="card"><${MessageList} records=${records} chosen=${query.shown} caption=${`Messages of ${topic}`} empty=${empty} onChoose=${(shown) => setQuery({ shown })} /></section>
+      <section class="card"><${MessageList} records=${records} chosen=${query.shown} caption=${`Messages of ${topic}`} empty=${empty} onChoose=${(/** @type {string} */ shown) => setQuery({ shown })} /></section>
       ${chosen && html`<${Message} record=${chosen} onClose=${() => setQuery({ shown: "" })} />`}
     </div>`
     }
   `;
 }
 
+/** @param {{ args: string[] }} props */
 export function Messages({ args: [topic = ""] }) {
   const { query } = useRoute();
   const { messages } = useOverview();

@@ -1,5 +1,8 @@
 // The first page: what is wrong, the graph, and all queries.
-import { html } from "../html.js";
+// @ts-check
+/** @import { Overview as Seen, QueryOfRun } from "../../../types" */
+/** @import { ComponentChildren } from "preact" */
+import { html, withValue } from "../html.js";
 import { delay, lagSeconds, largest, queriesOf, rowsPerSecond } from "../facts.js";
 import { count, duration, rate } from "../format.js";
 import { setQuery, useRoute } from "../route.js";
@@ -8,9 +11,11 @@ import { PipelineMap } from "../map.js";
 import { Problems, StateFilter } from "../problems.js";
 import { QueryTable } from "../queries.js";
 
+/** @param {{ name: string, value: string, note?: ComponentChildren }} props */
 const Tile = ({ name, value, note }) =>
   html`<div class="tile"><dt>${name}</dt><dd>${value}${note && html`<small> ${note}</small>`}</dd></div>`;
 
+/** @param {{ queries: QueryOfRun[], overview: Seen }} props */
 function Tiles({ queries, overview }) {
   const all = queries.map(({ query }) => query);
   const running = overview.runs.filter((run) => run.state !== "stopped" && run.reachable !== false).length;
@@ -25,6 +30,7 @@ function Tiles({ queries, overview }) {
   </dl>`;
 }
 
+/** @param {{ overview: Seen }} props */
 const Empty = ({ overview }) => html`<section class="card welcome">
   <h2>No pipeline is running</h2>
   <p>Commands that run on this machine are found by themselves: start one, and it appears here within seconds.</p>
@@ -52,8 +58,8 @@ export function Overview() {
     ${
       queries.length > 0 &&
       html`<div class="filters">
-      <label class="search"><span class="unseen">Filter by name</span><input type="search" placeholder="Filter by name" value=${query.q ?? ""} onInput=${(event) => setQuery({ q: event.target.value })} /></label>
-      <${StateFilter} queries=${queries} chosen=${query.state ?? ""} onChoose=${(state) => setQuery({ state })} />
+      <label class="search"><span class="unseen">Filter by name</span><input type="search" placeholder="Filter by name" value=${query.q ?? ""} onInput=${withValue((q) => setQuery({ q }))} /></label>
+      <${StateFilter} queries=${queries} chosen=${query.state ?? ""} onChoose=${(/** @type {string} */ state) => setQuery({ state })} />
     </div>`
     }
     ${overview.runs.length > 0 && html`<${PipelineMap} overview=${overview} query=${query} />`}

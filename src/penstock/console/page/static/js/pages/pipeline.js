@@ -1,6 +1,8 @@
 // One pipeline: each query with its lag, delay and batches over time, its sources, sinks, states, errors and graph.
+// @ts-check
+/** @import { ConnectTask, Overview, Run, StreamQuery } from "../../../types" */
 import { useEffect, useMemo } from "preact/hooks";
-import { html } from "../html.js";
+import { html, withValue } from "../html.js";
 import { useGet } from "../api.js";
 import { delay, lagRecords, lagSeconds, rankOf, rowsPerSecond, stateOf, unmeasured } from "../facts.js";
 import { ago, bytes, cause, count, duration, many, rate, time } from "../format.js";
@@ -14,12 +16,15 @@ import { BatchCharts } from "../batches.js";
 import { LONG_RANGES, LongCharts } from "../long.js";
 import { Errors, Parts } from "../parts.js";
 
+/** @type {Record<string, string>} */
 const RANGES = { 60: "1 min", 300: "5 min", 900: "15 min" };
 const PERIOD = 2_000; // milliseconds between two looks at the history
 
+/** @param {{ name: string, value: string, note?: string }} props */
 const Fact = ({ name, value, note }) =>
   html`<div class="tile"><dt>${name}</dt><dd>${value}${note && html`<small> ${note}</small>`}</dd></div>`;
 
+/** @param {{ query: StreamQuery, now: string }} props */
 function Facts({ query, now }) {
   const starts = query.starts ?? {};
   const records = lagRecords(query);
@@ -35,13 +40,22 @@ function Facts({ query, now }) {
   </dl>`;
 }
 
+/**
+ * @param {object} props
+ * @param {Run} props.run
+ * @param {StreamQuery} props.query
+ * @param {string} props.state
+ * @param {StreamQuery[]} props.queries
+ * @param {string} props.range
+ * @param {Record<string, string>} props.ranges
+ */
 function Head({ run, query, state, queries, range, ranges }) {
   return html`<div class="page-head">
     <h1>${run.name}</h1>
     <${State} state=${state} />
     <span class="quiet break">${[run.kind, run.command, run.pid && `process ${run.pid}`, run.jvm && `${bytes(run.jvm.used_bytes)} of JVM memory`].filter(Boolean).join(" · ")}</span>
     <div class="filters">
-      ${queries.length > 1 && html`<label>Query <select value=${query.name} onChange=${(event) => setQuery({ query: event.target.value })}>${queries.map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select></label>`}
+      ${queries.length > 1 && html`<label>Query <select value=${query.name} onChange=${withValue((name) => setQuery({ query: name }))}>${queries.map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select></label>`}
       <div class="segments" role="group" aria-label="Time range">
         ${Object.entries(ranges).map(([seconds, name]) => html`<button key=${seconds} type="button" aria-pressed=${String(seconds === range)} onClick=${() => setQuery({ range: seconds })}>${name}</button>`)}
       </div>
@@ -49,14 +63,18 @@ function Head({ run, query, state, queries, range, ranges }) {
   </div>`;
 }
 
+/** @param {{ connector: { name: string, state?: string, tasks?: ConnectTask[] } }} props */
 const Connector = ({ connector }) => html`<section class="card" aria-label=${connector.name}>
   <div class="heading"><h2>${connector.name}</h2><${ConnectState} state=${connector.state} /><span class="quiet">${many(connector.tasks?.length ?? 0, "task")}</span></div>
   ${(connector.tasks ?? []).filter((task) => task.trace).map((task) => html`<div key=${task.id} class="failure"><p><strong>Task ${task.id} failed</strong></p><p>${cause(task.trace)}</p><${Whole} text=${task.trace} what=${`the trace of task ${task.id}`} /></div>`)}
 </section>`;
 
-/** A command without queries, or one that has none yet: what it waits for, its errors, and the connectors of a worker. */
+/**
+ * A command without queries, or one that has none yet: what it waits for, its errors, and the connectors of a worker.
+ * @param {{ run: Run }} props
+ */
 function WithoutQuery({ run }) {
-  const page = { ingest: "ingest", state: "state" }[run.kind];
+  const page = ["ingest", "state"].includes(run.kind) ? run.kind : "";
   return html`
     <div class="page-head"><h1>${run.name}</h1><${State} state=${run.state} /><span class="quiet break">${[run.kind, run.command, run.url].filter(Boolean).join(" · ")}</span></div>
     <p class="quiet">${run.waits_for ? `It waits for ${run.waits_for}.` : run.kind === "run" ? "It has no query yet." : ""}${page && html` <a href=${href(page)}>What it does is on a page of its own.</a>`}</p>
@@ -65,13 +83,19 @@ function WithoutQuery({ run }) {
   `;
 }
 
-/** The part of the overview that is one run's. */
+/**
+ * The part of the overview that is one run's.
+ * @param {Overview} overview
+ * @param {Run} run
+ * @returns {Overview}
+ */
 function own(overview, run) {
   const ids = new Set((run.graph?.nodes ?? []).map((node) => node.id));
   const edges = overview.graph.edges.filter((edge) => ids.has(edge.source) && ids.has(edge.target));
   return { ...overview, runs: [run], graph: { nodes: overview.graph.nodes.filter((node) => ids.has(node.id)), edges } };
 }
 
+/** @param {{ args: string[] }} props */
 export function Pipeline({ args: [id = ""] }) {
   const overview = useOverview();
   const route = useRoute();
@@ -81,14 +105,15 @@ export function Pipeline({ args: [id = ""] }) {
     document.title = `${id} · Penstock`;
   }, [id]);
   if (loading) return html`<${Loading} what=${id} />`;
-  if (!run)
+  if (!run || !part)
     return html`<h1>${id}</h1><${Failure} error=${error} onRetry=${reload} /><p><a href=${href("overview")}>All pipelines</a></p>`;
   // The worst first: it is what a reader looks for.
-  const rank = (one) => rankOf(stateOf(run, one, overview.problems));
+  const rank = (/** @type {StreamQuery} */ one) => rankOf(stateOf(run, one, overview.problems));
   const queries = [...(run.queries ?? [])].sort((one, other) => rank(one) - rank(other));
   const query = queries.find((one) => one.name === route.query.query) ?? queries[0];
   const ranges = overview.history ? { ...RANGES, ...LONG_RANGES } : RANGES;
-  const range = route.query.range in ranges ? route.query.range : "300";
+  const wanted = route.query.range ?? "";
+  const range = wanted in ranges ? wanted : "300";
   const problems = overview.problems.filter(
     (problem) => problem.run === run.id && (!problem.query || problem.query === query?.name),
   );

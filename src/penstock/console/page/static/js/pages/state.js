@@ -1,6 +1,8 @@
 // State of pipelines: what there is, and the rows of a key.
+// @ts-check
+/** @import { Column, KeptState, Query } from "../../../types" */
 import { useEffect, useState } from "preact/hooks";
-import { html } from "../html.js";
+import { html, withValue } from "../html.js";
 import { useGet } from "../api.js";
 import { duration, many, time } from "../format.js";
 import { href, setQuery, useRoute } from "../route.js";
@@ -8,10 +10,14 @@ import { Failure, Loading, Whole } from "../notices.js";
 import { breakable } from "../marks.js";
 import { Table } from "../table.js";
 
+/** @param {unknown} value */
 const text = (value) =>
   value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value);
 
-/** What a pipeline calls the stage of an operator of Spark. */
+/**
+ * What a pipeline calls the stage of an operator of Spark.
+ * @type {Record<string, string>}
+ */
 const STAGES = {
   transformWithStateInPySparkExec: "stage with state",
   transformWithStateExec: "stage with state",
@@ -21,8 +27,10 @@ const STAGES = {
   dedupeWithinWatermark: "dropDuplicatesWithinWatermark",
   applyInPandasWithState: "applyInPandasWithState",
 };
-const made = (operator) => STAGES[operator] ?? text(operator);
+/** @param {string | undefined} operator */
+const made = (operator) => STAGES[operator ?? ""] ?? text(operator);
 
+/** @type {Column<KeptState>[]} */
 const STATES = [
   {
     title: "State",
@@ -37,8 +45,14 @@ const STATES = [
   { title: "Committed ago", number: true, value: (row) => row.age_seconds, cell: (row) => duration(row.age_seconds) },
 ];
 
-/** A row whose fields are those of its key and of its value. */
+/** @typedef {Record<string, unknown>} Row */
+
+/**
+ * A row whose fields are those of its key and of its value.
+ * @param {Row} row
+ */
 function flat(row) {
+  /** @type {Row} */
   const fields = {};
   for (const [name, value] of Object.entries(row)) {
     const inner = value && typeof value === "object" && !Array.isArray(value) ? Object.entries(value) : [];
@@ -48,35 +62,40 @@ function flat(row) {
   return fields;
 }
 
-/** Columns for rows whose names are not known beforehand: those of all rows, at most 30. */
+/**
+ * Columns for rows whose names are not known beforehand: those of all rows, at most 30.
+ * @param {Row[]} rows
+ * @returns {Column<Row>[]}
+ */
 function columnsOf(rows) {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].slice(0, 30);
   return names.map((name, at) => ({
     title: name,
     head: at === 0,
     number: rows.every((row) => row[name] === undefined || row[name] === null || typeof row[name] === "number"),
-    value: (row) => (typeof row[name] === "object" ? text(row[name]) : row[name]),
+    value: (row) => (typeof row[name] === "number" ? row[name] : row[name] === undefined ? null : text(row[name])),
     cell: (row) => html`<span class="break">${text(row[name])}</span>`,
   }));
 }
 
+/** @param {{ name: string, query: Query }} props */
 function Rows({ name, query }) {
   const [key, setKey] = useState(query.key ?? "");
   const { data, error, loading, reload } = useGet(["state", name], { key: query.key });
   const rows = Array.isArray(data?.rows) ? data.rows.map(flat) : null;
-  const submit = (event) => {
+  const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     setQuery({ key });
   };
   return html`
     <form class="card search-form" onSubmit=${submit}>
-      <label class="field">Key<input name="key" value=${key} class="long" placeholder="a key; none shows the first rows" onInput=${(event) => setKey(event.target.value)} /></label>
+      <label class="field">Key<input name="key" value=${key} class="long" placeholder="a key; none shows the first rows" onInput=${withValue(setKey)} /></label>
       <button type="submit" class="main">Look up</button>
       <p class="quiet">A key of several columns is a JSON object: <code>{"city": "Oslo", "day": 4}</code></p>
     </form>
     <${Failure} error=${error} onRetry=${reload} />
     ${loading && html`<${Loading} what="rows" />`}
-    ${rows && html`<section class="card" aria-labelledby="rows"><div class="heading"><h2 id="rows">${many(rows.length, "row")}</h2><span class="quiet">${[data.more && "there are more: look up a key", data.committed && `of batch ${data.batch}, committed at ${time(data.committed)}`].filter(Boolean).join(" · ")}</span></div><${Table} caption="Rows" columns=${columnsOf(rows)} rows=${rows} keyOf=${(row) => JSON.stringify(row)} empty=${query.key ? "The state has no row of this key." : "The state is empty."} /></section>`}
+    ${data && rows && html`<section class="card" aria-labelledby="rows"><div class="heading"><h2 id="rows">${many(rows.length, "row")}</h2><span class="quiet">${[data.more && "there are more: look up a key", data.committed && `of batch ${data.batch}, committed at ${time(data.committed)}`].filter(Boolean).join(" · ")}</span></div><${Table} caption="Rows" columns=${columnsOf(rows)} rows=${rows} keyOf=${(/** @type {Row} */ row) => JSON.stringify(row)} empty=${query.key ? "The state has no row of this key." : "The state is empty."} /></section>`}
     ${data && html`<details class="same"><summary>The answer as JSON</summary><${Whole} text=${JSON.stringify(data, null, 2)} what="the answer" /></details>`}
   `;
 }
@@ -89,10 +108,11 @@ function All() {
   return html`
     <${Failure} error=${error} onRetry=${reload} />
     ${loading && html`<${Loading} what="states" />`}
-    ${data && html`<section class="card"><${Table} caption="States" columns=${STATES} rows=${data} keyOf=${(row) => `${row.run} ${row.folder} ${row.name}`} empty=${EMPTY} /></section>`}
+    ${data && html`<section class="card"><${Table} caption="States" columns=${STATES} rows=${data} keyOf=${(/** @type {KeptState} */ row) => `${row.run} ${row.folder} ${row.name}`} empty=${EMPTY} /></section>`}
   `;
 }
 
+/** @param {{ args: string[] }} props */
 export function State({ args: [name = ""] }) {
   const { query } = useRoute();
   const shown = name || query.name || "";

@@ -1,6 +1,8 @@
 // All topics: size, rate, who writes and who reads.
+// @ts-check
+/** @import { Column, Params, Topic } from "../../../types" */
 import { useEffect } from "preact/hooks";
-import { html } from "../html.js";
+import { html, withChecked, withValue } from "../html.js";
 import { useGet } from "../api.js";
 import { count, many, rate } from "../format.js";
 import { ChooseKafka, KafkaName, useKafka } from "../kafka.js";
@@ -9,8 +11,11 @@ import { Failure, Loading } from "../notices.js";
 import { breakable } from "../marks.js";
 import { Table } from "../table.js";
 
+/** @param {string[] | undefined} names */
 const users = (names) => names?.join(", ") || "–";
 
+/** @typedef {Topic & { name: string }} NamedTopic */
+/** @type {(link: Params) => Column<NamedTopic>[]} */
 const columns = (link) => [
   {
     title: "Topic",
@@ -36,7 +41,7 @@ export function Topics() {
     document.title = "Topics · Penstock";
   }, []);
   const rest = data?.find((one) => one.name === null);
-  const topics = data?.filter((one) => one.name !== null);
+  const topics = data?.flatMap((one) => (one.name === null ? [] : [{ ...one, name: one.name }]));
   const low = (query.q ?? "").toLowerCase();
   const shown = (topics ?? []).filter(
     (topic) => topic.name.toLowerCase().includes(low) && (query.internal || !topic.internal),
@@ -44,13 +49,13 @@ export function Topics() {
   return html`
     <div class="page-head"><h1>Topics</h1><${KafkaName} />${topics && html`<span class="quiet">${many(shown.length, "topic")}</span>`}</div>
     <div class="filters">
-      <label class="search"><span class="unseen">Filter by name</span><input type="search" placeholder="Filter by name" value=${query.q ?? ""} onInput=${(event) => setQuery({ q: event.target.value })} /></label>
-      <label><input type="checkbox" checked=${Boolean(query.internal)} onChange=${(event) => setQuery({ internal: event.target.checked ? "1" : "" })} /> internal topics, too</label>
+      <label class="search"><span class="unseen">Filter by name</span><input type="search" placeholder="Filter by name" value=${query.q ?? ""} onInput=${withValue((q) => setQuery({ q }))} /></label>
+      <label><input type="checkbox" checked=${Boolean(query.internal)} onChange=${withChecked((chosen) => setQuery({ internal: chosen ? "1" : "" }))} /> internal topics, too</label>
     </div>
     ${!chosen && html`<${ChooseKafka} />`}
     <${Failure} error=${error} onRetry=${reload} />
     ${loading && html`<${Loading} what="topics" />`}
     ${rest && html`<p class="quiet">${count(rest.listed)} of ${many(rest.topics, "topic")} listed: the first by their names.</p>`}
-    ${topics && html`<section class="card"><${Table} caption="Topics" columns=${columns(link)} rows=${shown} keyOf=${(topic) => topic.name} first=${{ title: "Topic", down: false }} empty=${topics.some((topic) => query.internal || !topic.internal) ? "No topic fits the filter." : EMPTY} /></section>`}
+    ${topics && html`<section class="card"><${Table} caption="Topics" columns=${columns(link)} rows=${shown} keyOf=${(/** @type {NamedTopic} */ topic) => topic.name} first=${{ title: "Topic", down: false }} empty=${topics.some((topic) => query.internal || !topic.internal) ? "No topic fits the filter." : EMPTY} /></section>`}
   `;
 }

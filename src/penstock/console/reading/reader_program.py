@@ -1,4 +1,4 @@
-"""The program of the process that reads records and state for the console; `data_worker` describes what it says.
+"""The program of the process that reads records and state for the console; `reader_process` describes what it says.
 
 It imports what a call needs at its first call.
 """
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from penstock.codec import exact_json
-from penstock.console.reading.data_worker import AHEAD, BEAT, LONGEST, UNEXPECTED
+from penstock.console.reading.reader_process import AHEAD, BEAT, LONGEST, UNEXPECTED
 from penstock.console.reading.topic_list import CHECK_KAFKA
 from penstock.errors import PenstockError
 from penstock.wire.errors import KafkaError

@@ -1,4 +1,4 @@
-"""All that the routes of the console answer from, and the tasks that keep it up to date."""
+"""What the console watches: runs, Kafkas, checkpoints and Connect clusters, and the tasks that follow them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ from penstock.checkpoint.checkpoint_folder import location
 from penstock.console.event_stream import OverviewEvents, Streams
 from penstock.console.reading import overview
 from penstock.console.reading.connect_clusters import ConnectClusters
-from penstock.console.reading.data_worker import DataWorker
 from penstock.console.reading.kafka_clusters import KafkaClusters
 from penstock.console.reading.masking import Mask
+from penstock.console.reading.reader_process import ReaderProcess
 from penstock.console.reading.run_polling import Run, Runs
 from penstock.console.reading.stopped_pipelines import StoppedPipelines
-from penstock.kafka.brokers import Brokers
+from penstock.console.settings import ConsoleSettings
 from penstock.serve.http_client import Address
 
 Json = dict[str, Any]
@@ -34,30 +33,7 @@ WAIT = 2.0
 """Seconds that an overview waits for the checkpoints, which may ask a Kafka that does not answer."""
 
 
-@dataclass(frozen=True)
-class ConsoleSettings:
-    """What the console shows and what it may do.
-
-    The Kafkas are `kafka` and those of the runs, without any of them `local`; only `kafka` may have TLS and a login.
-    `token` is None if the
-    console is read-only. `mask` are names of fields whose values are hidden; without `messages` no record is shown at
-    all.
-    """
-
-    targets: tuple[Address, ...] = ()
-    checkpoints: Path | None = None
-    kafka: Brokers | None = None
-    local: str | None = None
-    registry: str | None = field(default=None, repr=False)
-    connect: tuple[Address, ...] = ()
-    prometheus: Address | None = None
-    state: Address | None = None
-    token: str | None = field(default=None, repr=False)
-    mask: tuple[str, ...] = ()
-    messages: bool = True
-
-
-class ConsoleData:
+class WatchedSystems:
     """Belongs to one event loop; `running` keeps it up to date."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
@@ -67,7 +43,7 @@ class ConsoleData:
         self.kafkas = KafkaClusters(settings.kafka, settings.local, self._servers_of_runs)
         self.stopped = StoppedPipelines(self.kafkas.ends)
         self.clusters = ConnectClusters(lambda: settings.connect, self.mask)
-        self.worker = DataWorker()
+        self.reader = ReaderProcess()
         self.streams = Streams()
         self.changes = OverviewEvents(self.overview)
         self.connectors: list[Json] = []
@@ -87,13 +63,13 @@ class ConsoleData:
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task
-            await self.worker.close()
+            await self.reader.close()
             await self.kafkas.close()
 
     def end(self) -> None:
         """End the streams of events, so that the server can end."""
         self.changes.end()
-        self.worker.end()
+        self.reader.end()
 
     def _servers_of_runs(self) -> Iterator[str]:
         """The Kafkas of this user's runs; what a target says is not used, since anybody may answer there."""
@@ -169,11 +145,11 @@ class ConsoleData:
         """A run with the history of its batches, or a pipeline that does not run; None if there is none of this id."""
         runs, stopped = self._shown()
         whole = {one["id"]: one for one in stopped} | (
-            {id: overview.told(id, runs[id], history=True)} if id in runs else {}
+            {id: overview.run_as_json(id, runs[id], history=True)} if id in runs else {}
         )
         if id not in whole:
             return None
-        shown = [overview.told(one, run) for one, run in runs.items()] + stopped
+        shown = [overview.run_as_json(one, run) for one, run in runs.items()] + stopped
         return overview.renamed(whole[id], overview.ids_of(shown, self.kafkas.name_of)[id])
 
     def _shown(self) -> tuple[dict[str, Run], list[Json]]:

@@ -40,16 +40,18 @@ MOST_CALLS = 16
 """The most calls at a time."""
 UNEXPECTED = "Unexpected"
 """The kind of an error that is one of penstock's own."""
-PROGRAM = "penstock.console.reading.worker_program"
+ENDED = "ReaderEnded"
+"""The kind of an error that says that the process has ended, whatever it had done by then."""
+PROGRAM = "penstock.console.reading.reader_program"
 
 
-class WorkerBusy(PenstockError):
+class ReaderBusy(PenstockError):
     """There are as many calls as the process may have, or it has ended."""
 
     retriable = True
 
 
-class WorkerError(PenstockError):
+class ReaderError(PenstockError):
     """An error of the process; `kind` is the name of its class there."""
 
     def __init__(self, kind: str, retriable: bool, what: str, where: str, next: str) -> None:
@@ -57,7 +59,7 @@ class WorkerError(PenstockError):
         self.kind, self.retriable = kind, retriable
 
 
-class DataWorker:
+class ReaderProcess:
     """Starts the process when it is needed; belongs to one event loop."""
 
     def __init__(self, idle: float = IDLE, silent: float = SILENT) -> None:
@@ -95,7 +97,7 @@ class DataWorker:
 
     async def _called(self, name: str, args: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         if len(self._answers) >= MOST_CALLS:
-            raise WorkerBusy(f"{MOST_CALLS} requests are being answered, which is the most", next="try again")
+            raise ReaderBusy(f"{MOST_CALLS} requests are being answered, which is the most", next="try again")
         self._number += 1
         id = self._number
         answers = self._answers[id] = asyncio.Queue()
@@ -110,7 +112,7 @@ class DataWorker:
                 answer = await answers.get()
                 finished = "item" not in answer
                 if "error" in answer:
-                    raise WorkerError(**answer["error"])
+                    raise ReaderError(**answer["error"])
                 yield answer
                 if not finished:
                     self._send({"id": id, "more": True})
@@ -166,7 +168,7 @@ class DataWorker:
             if self._process is process:
                 self._process = None
             ended = {
-                "kind": "WorkerEnded",
+                "kind": ENDED,
                 "retriable": True,
                 "what": why or f"the process that reads records has ended with code {code}",
                 "where": "",
