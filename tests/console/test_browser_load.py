@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from chromium import browser as chromium
+from console_process import http_server
 from console_server import console
 from fake_status import HOSTILE, Json, Made, pipeline, served, trace
 
@@ -160,6 +161,25 @@ def test_a_worker_of_connect_shows_why_its_tasks_failed(browser: Browser, tmp_pa
         expect(seen.page.locator(".failure")).to_contain_text("Task 0 failed")
         expect(seen.page.locator(".failure pre")).to_contain_text("step_51")
         seen.require_good_in_each_form()
+
+
+ROWS = [{"key": name, "value": {"total": total}} for name, total in (("a", 7), ("b", None), ("c", 30), ("d", -2))]
+"""Rows of a state, of which one has no total."""
+
+
+def test_rows_without_a_value_are_the_last_in_both_orders(browser: Browser, tmp_path: Path) -> None:
+    state = {"name": "sums", "batch": 3, "committed": "2026-01-01T00:00:00Z", "rows": ROWS, "more": False}
+    with http_server({"GET /state/sums": state}) as states, ExitStack() as stack:
+        server = stack.enter_context(console(tmp_path, "--state", states.url))
+        seen = stack.enter_context(watched(browser, server.url))
+        seen.page.goto(f"{server.url}/#/state/sums")
+        totals = seen.page.locator("tbody td.number")
+        sort = seen.page.get_by_role("button", name="total")
+        sort.click()
+        expect(totals).to_have_text(["30", "7", "-2", "\N{EN DASH}"])
+        sort.click()
+        expect(totals).to_have_text(["-2", "7", "30", "\N{EN DASH}"])
+        seen.require_good()
 
 
 STEADY = """async () => {

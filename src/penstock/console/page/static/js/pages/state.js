@@ -73,7 +73,7 @@ function columnsOf(rows) {
     title: name,
     head: at === 0,
     number: rows.every((row) => row[name] === undefined || row[name] === null || typeof row[name] === "number"),
-    value: (row) => (typeof row[name] === "number" ? row[name] : row[name] === undefined ? null : text(row[name])),
+    value: (row) => (typeof row[name] === "number" ? row[name] : (row[name] ?? null) === null ? null : text(row[name])),
     cell: (row) => html`<span class="break">${text(row[name])}</span>`,
   }));
 }
