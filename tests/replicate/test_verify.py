@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,19 @@ class Pair:
 
 @pytest.fixture
 def pair(cql: Any, services: Services) -> Iterator[Pair]:
+    with filled_pair(cql, services) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unchanged(cql: Any, services: Services) -> Iterator[Pair]:
+    """For tests that change neither side."""
+    with filled_pair(cql, services) as made:
+        yield made
+
+
+@contextmanager
+def filled_pair(cql: Any, services: Services) -> Iterator[Pair]:
     with new_keyspace(cql, "source") as source, new_keyspace(cql, "target") as target:
         made = Pair(cql, services.cql, source, target, time.time_ns() // 1000 - 60_000_000)
         made.both(TYPES)
@@ -79,8 +93,8 @@ def verify(pair: Pair, spark: SparkSession, **options: Any) -> replicate.Report:
     return replicate.verify(spark, *pair.sides(), settle=0, **options)
 
 
-def test_equal_tables_are_equal(pair: Pair, spark: SparkSession) -> None:
-    report = verify(pair, spark)
+def test_equal_tables_are_equal(unchanged: Pair, spark: SparkSession) -> None:
+    report = verify(unchanged, spark)
     assert (report.result, report.rows, report.described) == ("equal", (ROWS, ROWS), ())
     assert any("lists (l)" in part for part in report.unseen)
 
@@ -270,10 +284,10 @@ BAD: dict[str, tuple[Callable[[Pair], dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_wrong_arguments_are_told(pair: Pair, spark: SparkSession, name: str) -> None:
+def test_wrong_arguments_are_told(unchanged: Pair, spark: SparkSession, name: str) -> None:
     options, said = BAD[name]
     with pytest.raises(PenstockError, match=said):
-        verify(pair, spark, **options(pair))
+        verify(unchanged, spark, **options(unchanged))
 
 
 def test_counters_are_compared_by_their_values(pair: Pair, spark: SparkSession) -> None:
@@ -388,8 +402,8 @@ def test_a_repair_at_level_3_writes_what_cql_can_say(hidden: Pair, spark: SparkS
 
 
 def test_level_3_needs_nodes_that_show_what_they_have_stored(
-    pair: Pair, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    unchanged: Pair, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fragment_reader, "FRAGMENTS", "NO_SUCH_STATEMENT")
     with pytest.raises(PenstockError, match=r"this cluster does not show it .*or compare with level 2"):
-        verify(pair, spark, level=3)
+        verify(unchanged, spark, level=3)
