@@ -89,7 +89,8 @@ changes: .venv/installed
 
 release: .venv/fetched .venv/compiled
 	$(BIN)/python scripts/release.py $(VERSION)
-	PENSTOCK_TEST_WHEEL=$$(ls $(CURDIR)/dist/*.whl) $(BIN)/pytest --quiet tests/first_hour/test_extras.py tests/first_hour/test_wheel.py
+	PENSTOCK_TEST_WHEEL=$$(ls $(CURDIR)/dist/*.whl) $(BIN)/pytest --quiet tests/first_hour/test_extras.py \
+		tests/first_hour/test_each_extra.py
 
 fuzz: setup
 	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
