@@ -12,8 +12,8 @@ import re
 import timeit
 from collections.abc import Callable
 
-from penstock.connect.record_transforms.record_routing import regex_router
 from penstock.connect.records.record import NOTHING, ConnectRecord
+from penstock.connect.transforms.routing import regex_router
 
 RECORDS = 900  # fewer than the step keeps
 CASES = {r"shop\.(.*)": "$1", r"([a-z]+)\.([a-z_]+)": "$2", r"(?!internal).*": "all", r"\p{Lower}++[.](.*)": "$1"}

@@ -21,7 +21,6 @@ from pyspark.sql import types
 
 from penstock.codec import exact_json
 from penstock.connect.java.text import line_of
-from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import HEADER, JsonBytes, JsonSchemaBytes
 from penstock.connect.records.json_data import of_json
 from penstock.connect.records.record import DATA, ConnectRecord, Part
@@ -30,6 +29,7 @@ from penstock.connect.sinks.cql.topic_codecs import TopicCodec
 from penstock.connect.sinks.cql.values import cell
 from penstock.connect.sinks.files.formats import JsonLines
 from penstock.connect.sinks.jdbc.values import text_of
+from penstock.connect.transforms.sink_chain import chain
 from penstock.console.reading.masking import Mask
 from penstock.database.cql_types import parse_type
 from penstock.kafka.record_view import shown

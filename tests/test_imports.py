@@ -61,8 +61,6 @@ SMALL = {
     "connect.sinks.files.writer": "the name that it has beside each destination",
     "console.error_answers": "an idea of its own: an error as an answer, and its HTTP status",
     "connect.group.connect_offsets": "a format that is not ours: what ScyllaDB's connector leaves in the topic",
-    "connect.transforms.header_transforms": "one kind of transforms",
-    "connect.transforms.predicates": "an idea of its own: which records a transform gets",
     "ingest.pixel": "an idea of its own: events as images",
     "kafka.group_position": "an idea of its own: how far a query has read, for tools that show lag",
     "kafka.whole_chunks": "an idea of its own: which records wait for others",

@@ -16,11 +16,12 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.connect.java import bounded_regex, regex as java_regex
 from penstock.connect.java.bounded_regex import LONGEST_TEXT, MOST_OVERRUNS, Overrun
-from penstock.connect.record_transforms.record_routing import regex_router, topic_name_matches
-from penstock.connect.record_transforms.record_steps import Step
+from penstock.connect.java.regex_check import fitting
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue
 from penstock.connect.source.signal_format import BadSignal, signal_of
-from penstock.connect.transforms.topic_routing import fitting
+from penstock.connect.transforms.predicates import topic_name_matches
+from penstock.connect.transforms.routing import regex_router
+from penstock.connect.transforms.steps import Step
 from penstock.connect.worker.settings import _provider
 from penstock.errors import PenstockError
 from penstock.spark_runtime.java_regex_syntax import LONGEST_PATTERN
@@ -148,7 +149,6 @@ FROM_OUTSIDE = {
     "connect/sinks/cql/topic_codecs.py": "built around the separators of a locale",
     "connect/sinks/cql/datastax_properties.py": "an argument, from the lines above it",
     "connect/worker/secrets.py": "secrets, escaped",
-    "connect/transforms/conversions.py": "one of two expressions in the line above, without a repeated group",
     "codec/problem.py": "the constants PATTERNS",
     "cli/cql.py": "a name, escaped",
     "run/faults.py": "built around a constant, escaped",

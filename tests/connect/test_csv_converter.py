@@ -16,7 +16,6 @@ from hypothesis import given, strategies as st
 from keyspaces import new_keyspace
 from postgres_server import execute, query
 
-from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.csv_data import CLASS, OPTIONS
 from penstock.connect.records.deserializers import RawRecord, TextBytes
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part
@@ -28,6 +27,7 @@ from penstock.connect.sinks.jdbc import properties as jdbc_properties
 from penstock.connect.sinks.jdbc.writer import RowWriter
 from penstock.connect.sinks.task import decoded, transformed
 from penstock.connect.source.properties import CLASS as SOURCE
+from penstock.connect.transforms.sink_chain import chain
 from penstock.connect.worker.checks import CheckedConfig, check
 from penstock.connect.worker.providers import Provided
 from penstock.database.requests import RequestLimits

@@ -17,13 +17,15 @@ from pyspark.sql import SparkSession
 from smt_chains import EXTRACT, TOMBSTONE, Sent, config_of, sent
 
 from penstock.codec.connect_schema import Schema
-from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import JsonBytes, RawRecord, TextBytes
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part
 from penstock.connect.sinks.retries import Retries
 from penstock.connect.sinks.task import decoded, transformed
 from penstock.connect.transforms.python_classes import PythonClass
-from penstock.connect.transforms.python_step import PythonRows
+from penstock.connect.transforms.record_chain import OfClass, RecordTransform
+from penstock.connect.transforms.sink_chain import chain
+from penstock.connect.transforms.source_stage import RecordStage, plan
+from penstock.connect.transforms.steps import Shapes
 from penstock.connect.worker.checks import CheckedConfig, check
 from penstock.connect.worker.providers import Provided, Provider
 from penstock.connect.worker.settings import read
@@ -262,7 +264,7 @@ def test_a_source_s_class_changes_values_and_headers_and_drops_records(
     first, deleted = people(spark, tmp_path, module(SOURCE), drop="2")
     assert (deleted.key, deleted.value, deleted.headers) == ({"id": 3}, None, [])
     assert first.value == {"id": 1, "m": [{"key": "k", "value": 1}], "name": "A"} and first.key == {"id": 1}
-    assert first.headers == [("by", '{"n": 1}')]
+    assert first.headers == [("by", '{"n":1}')]
 
 
 FIELDS = [{"field": "id", "type": "int32"}, {"field": "tags", "type": "array", "items": {"type": "string"}}]
@@ -283,11 +285,19 @@ ROWS: Schema = {"type": "struct", "fields": FIELDS}
 def test_what_a_source_s_class_cannot_change_is_a_bad_record(
     module: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture, code: str, why: str
 ) -> None:
-    given = pa.array([{"topic": "t", "headers": None, "value0": {"id": 1, "tags": ["a"]}}])
+    given = pa.array([{"headers": None, "value0": {"id": 1, "tags": ["a"]}}])
     kind = PythonClass(f"{module(SOURCE)}.Upper", (str(tmp_path),), {"code": code})
-    assert PythonRows(kind, True, (), (ROWS,)).changed(given).to_pylist() == [None]
-    assert caplog.messages[0].startswith("left out a record for t: plugin_") and why in caplog.messages[0]
+
+    def stage(tolerant: bool) -> RecordStage:
+        own = RecordTransform("own", OfClass(f"python:{kind.name}", {}, kind))
+        made = plan([own], Shapes("t", (), (ROWS,)), tolerant=tolerant)
+        assert made is not None
+        return made
+
+    assert stage(True).changed(given).to_pylist() == [None]
+    (line,) = caplog.messages
+    assert line.startswith("left out a record for t: ") and "own (python:plugin_" in line and why in line
     with pytest.raises(
-        PenstockError, match=rf"cannot be transformed by plugin_\w+.Upper: .*{why}.*a record for topic t"
+        PenstockError, match=rf"cannot be transformed: .*own \(python:plugin_\w+.Upper\).*{why}.*a record for topic t"
     ):
-        PythonRows(kind, False, (), (ROWS,)).changed(given)
+        stage(False).changed(given)

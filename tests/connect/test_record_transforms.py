@@ -14,10 +14,10 @@ from penstock.codec.avro_value import AvroSchema
 from penstock.connect.definition import read_all
 from penstock.connect.java import regex as java_regex
 from penstock.connect.java.simple_date_format import DateFormat
-from penstock.connect.record_transforms.sink_transforms import OF_SINKS, chain, definitions
 from penstock.connect.records.avro_data import connect_schema
 from penstock.connect.records.record import ConnectRecord, Date, NoValue, Part, TimeOfDay, Timestamp
-from penstock.connect.transforms.transform_chain import OF_SOURCES
+from penstock.connect.transforms.definitions import OF_SINKS, OF_SOURCES
+from penstock.connect.transforms.sink_chain import chain, definitions
 
 EXTRACT = f"{DEBEZIUM}ExtractNewRecordState"
 MODE = "delete.tombstone.handling.mode"

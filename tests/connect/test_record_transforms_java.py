@@ -26,8 +26,8 @@ from kafka_transforms import (
 
 from penstock.connect.definition import read_all
 from penstock.connect.java.simple_date_format import DateFormat
-from penstock.connect.record_transforms.sink_transforms import chain, definitions
 from penstock.connect.records.record import ConnectRecord, NoValue, Part
+from penstock.connect.transforms.sink_chain import chain, definitions
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,6 @@ from sharded_proxy import sharded
 from tls_proxy import tcp_proxy
 from waiting import PATIENCE, until
 
-from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.deserializers import JsonBytes, RawRecord
 from penstock.connect.records.record import ConnectRecord, Part
 from penstock.connect.records.semantic_types import SemanticTypes
@@ -42,6 +41,7 @@ from penstock.connect.sinks.cql.routes import CqlSettings
 from penstock.connect.sinks.cql.tables import compression_options
 from penstock.connect.sinks.cql.writer import RecordWriter
 from penstock.connect.sinks.task import decoded, meant
+from penstock.connect.transforms.sink_chain import chain
 from penstock.connect.worker.checks import check
 from penstock.connect.worker.providers import Provided
 from penstock.connect.worker.standalone import StandaloneHerder

@@ -17,7 +17,7 @@ from waiting import patience, until
 from penstock.connect.definition import LONGEST_ALIAS, MOST_ALIASES
 from penstock.connect.source import database
 from penstock.connect.source.properties import CLASS, properties
-from penstock.connect.transforms.transform_chain import CLASSES, options
+from penstock.connect.transforms.definitions import CLASSES, options
 from penstock.connect.worker.api import application
 from penstock.connect.worker.checks import LONGEST_NAME, MOST_PROPERTIES, check
 from penstock.connect.worker.plugin_routes import validation

@@ -6,8 +6,9 @@ import pytest
 from smt_chains import DEBEZIUM, EXTRACT, KAFKA, SCYLLA, TOMBSTONE, config_of, errors
 
 from penstock.connect.definition import REQUIRED
-from penstock.connect.transforms.struct_fields import path_steps
-from penstock.connect.transforms.transform_chain import CLASSES, chain, definitions
+from penstock.connect.transforms.definitions import CLASSES
+from penstock.connect.transforms.fields import path_steps
+from penstock.connect.transforms.source_chain import chain, definitions
 from penstock.errors import PenstockError
 
 
@@ -63,6 +64,8 @@ WRONG = [
         "Expected value to be true or false",
     ),
     (of("RegexRouter", replacement="x"), "regex", "Missing required configuration"),
+    (of("RegexRouter", regex=".*", replacement="$1"), "type", "has no group 1"),
+    (of("RegexRouter", regex="(?<a>.*)", replacement="${b}"), "type", "has no group b"),
     (of("InsertField$Value"), "type", "No field insertion configured"),
     (of("InsertField$Value", static_field="a"), "type", "No value specified for static field: a"),
     (of("InsertField$Value", offset_field="a"), "offset.field", "only a sink connector"),

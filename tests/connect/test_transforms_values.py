@@ -13,7 +13,7 @@ from smt_chains import EXTRACT, KAFKA, TOMBSTONE, Sent, config_of, sent
 
 from penstock.codec.connect_schema import spark_type
 from penstock.codec.typed_records import RecordPart, TypedRecords
-from penstock.connect.transforms.transform_chain import chain
+from penstock.connect.transforms.source_chain import chain
 from penstock.errors import PenstockError
 
 NESTED = Table(
@@ -127,7 +127,7 @@ def test_only_the_word_true_is_true(spark: SparkSession) -> None:
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("text", "kind"), [(" 7", "int16"), ("nan", "float64")])
 def test_a_string_that_is_not_a_number_of_java_stops_the_query(spark: SparkSession, text: str, kind: str) -> None:
-    with pytest.raises(Exception, match=rf"Value \({text}\) was out of range for requested data type"):
+    with pytest.raises(Exception, match=rf"the text '{text}' is no number of the wanted type"):
         copies(spark, "text", 1, [text], kafka("Cast$Value", spec=f"c0:{kind}"))
 
 
@@ -317,7 +317,7 @@ def test_paths_lead_through_quoted_names_and_null_structs(spark: SparkSession) -
     step = kafka("HoistField$Value", field="a.b`c")
     path = kafka("ExtractField$Value", field="`a.b`c`.home.city", field_syntax_version="v2")
     records = sent(spark, NESTED, PLACES, config_of(EXTRACT, step, path, kafka("HoistField$Value", field="city")))
-    assert [record.value for record in records] == [{"city": "Rom"}, None]
+    assert [record.value for record in records] == [{"city": "Rom"}, {"city": None}]
 
 
 @pytest.mark.slow
@@ -391,15 +391,13 @@ def test_a_topic_of_a_record_is_matched_in_a_bounded_time(spark: SparkSession) -
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (kafka("RegexRouter", regex=".*", replacement="$1"), r"the replacement '\$1' does not fit .*use \$1 to \$9"),
-        (kafka("RegexRouter", regex="(?<a>.*)", replacement="${b}"), "has no group b"),
         (kafka("InsertField$Value", topic_field="op"), "two fields op"),
         (kafka("ReplaceField$Value", renames="before:after"), "two fields after"),
         (EXTRACT | {"add.fields": "op,op"}, "two fields __op"),
         (EXTRACT | {"add.fields": "op.name"}, "only a struct has fields"),
         (EXTRACT | {"add.headers": "nothing.name"}, r"an event has no field 'nothing'.*use one of: source, before"),
-        (kafka("HeaderFrom$Value", fields="op,none", headers="a,b", operation="copy"), "the record has no field none"),
-        (kafka("ValueToKey", fields="op,none"), "Unknown field: none"),
+        (kafka("HeaderFrom$Value", fields="op,none", headers="a,b", operation="copy"), "has no field none"),
+        (kafka("ValueToKey", fields="op,none"), "has no field none"),
         (kafka("ExtractField$Value", field="op.x", field_syntax_version="V2"), "only a struct has fields"),
         (kafka("Cast$Value", spec="string"), "struct cannot be cast to string .*the whole record"),
         (kafka("TimestampConverter$Key", field="id", target_type="Date"), "type int32 is not a time"),

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from kafka_transforms import Chosen, Given
 
-from penstock.connect.record_transforms.sink_transforms import OF_SINKS
+from penstock.connect.transforms.definitions import OF_SINKS
 
 KAFKA = "org.apache.kafka.connect.transforms."
 DATA = "org.apache.kafka.connect.data."

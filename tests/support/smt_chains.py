@@ -12,7 +12,7 @@ from event_records import events
 from pyspark.sql import SparkSession
 
 from penstock.connect.definition import read_all
-from penstock.connect.transforms.transform_chain import chain, definitions
+from penstock.connect.transforms.source_chain import chain, definitions
 
 KAFKA = "org.apache.kafka.connect.transforms."
 DEBEZIUM = "io.debezium.transforms."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from penstock.connect.definition import REQUIRED, Property, listed, read_all
-from penstock.connect.transforms.topic_routing import fits_whole, fitting, regex_problem
+from penstock.connect.java.regex_check import fits_whole, fitting, regex_problem
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security
 from penstock.wire.admin import Admin

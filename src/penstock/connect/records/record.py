@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 from penstock.codec.connect_schema import Schema
 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+NOWHERE = -1
+"""The partition and the offset of records that Kafka does not have yet."""
 DATA = "org.apache.kafka.connect.data."
 Reader = Callable[[Any], Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock.connect.definition import Check, Property, at_least, of_file
 from penstock.connect.java.date_time_formatter import zone_of
+from penstock.connect.java.regex_check import regex_check
 from penstock.connect.records.sink_converters import converter_check, header_converter_check
 from penstock.connect.source.properties import CHECKS
-from penstock.connect.transforms.topic_routing import regex_check
 from penstock.extras import install
 
 FREE = ("consumer.override.", "header.converter.", "errors.deadletterqueue.")

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.connect import topics
-from penstock.connect.record_transforms.sink_transforms import chain
 from penstock.connect.records.sink_converters import deserializer
 from penstock.connect.sinks import starts as sink_starts
 from penstock.connect.sinks.destination import Destination
 from penstock.connect.sinks.retries import Patient, Retries
 from penstock.connect.sinks.task import DeadLetterTopic, SinkWriter
+from penstock.connect.transforms.sink_chain import chain
 from penstock.connect.worker.plugins import plugin_of
 from penstock.kafka.kafka_read import raw_records
 from penstock.kafka.security import SETTINGS as SECURITY

@@ -11,12 +11,12 @@ from datetime import timedelta
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.connect.record_transforms.record_chain import RecordChain
-from penstock.connect.record_transforms.record_steps import Step
 from penstock.connect.records.deserializers import HEADER, Deserializer, RawRecord
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue
 from penstock.connect.records.semantic_types import SemanticTypes
 from penstock.connect.sinks.destination import Bad, Destination, RecordsWriter
+from penstock.connect.transforms.record_chain import RecordChain
+from penstock.connect.transforms.steps import Step
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.kafka.security import Security

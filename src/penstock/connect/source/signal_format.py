@@ -14,7 +14,7 @@ from typing import Any
 from penstock.cdc.ad_hoc import EXECUTE, PAUSE, RESUME, STOP
 from penstock.connect.java import regex as java_regex
 from penstock.connect.java.bounded_regex import Overrun
-from penstock.connect.transforms.topic_routing import regex_problem
+from penstock.connect.java.regex_check import regex_problem
 from penstock.database.cql_tokens import part_problem
 from penstock.errors import PenstockError
 from penstock.process.log_lines import quoted

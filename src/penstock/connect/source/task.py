@@ -18,7 +18,7 @@ from penstock.connect import topics
 from penstock.connect.records.converters import converter
 from penstock.connect.source import database
 from penstock.connect.source.checks import OVERRIDE
-from penstock.connect.transforms.transform_chain import chain
+from penstock.connect.transforms.source_chain import chain
 from penstock.database.table_catalog import split_name
 from penstock.kafka.client_options import CREATE, has_all
 from penstock.kafka.kafka_sink import KafkaSink

@@ -1,4 +1,4 @@
-"""Single message transforms of Kafka Connect, Debezium and ScyllaDB, on columns; `chain` makes them from properties."""
+"""Single message transforms of Kafka Connect, Debezium and ScyllaDB; `chain` makes them from properties."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from penstock import lazy
 
 if TYPE_CHECKING:
-    from penstock.connect.transforms.transform_chain import chain as chain
+    from penstock.connect.transforms.source_chain import chain as chain
 else:
     __all__, __getattr__, __dir__ = lazy.names(
         __name__,
         {
-            "penstock.connect.transforms.transform_chain": ("chain",),
+            "penstock.connect.transforms.source_chain": ("chain",),
         },
     )

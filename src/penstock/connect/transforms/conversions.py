@@ -5,20 +5,41 @@ Numbers follow Java's rules, times Java's `SimpleDateFormat` in UTC, and strings
 
 from __future__ import annotations
 
-from pyspark.sql import Column, functions as F
+import base64
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
 
+from penstock.codec import exact_json
 from penstock.codec.connect_schema import PRIMITIVES, Schema
-from penstock.codec.typed_records import RecordPart
-from penstock.connect.java import simple_date_format
-from penstock.connect.java.date_patterns import elements
-from penstock.connect.transforms.state import (
-    Values,
-    each_field,
-    on_each,
-    on_key_and_value,
-    one_of,
+from penstock.codec.typed_records import Side
+from penstock.connect.java import numbers as java_numbers, simple_date_format
+from penstock.connect.java.simple_date_format import DateFormat
+from penstock.connect.records.json_data import default_of
+from penstock.connect.records.record import (
+    DATA,
+    INTEGERS,
+    ConnectRecord,
+    Date,
+    NoValue,
+    Part,
+    TimeOfDay,
+    Timestamp,
+    type_name,
 )
-from penstock.errors import PenstockError
+from penstock.connect.transforms.plugin import on_key_and_value, one_of
+from penstock.connect.transforms.steps import (
+    Change,
+    Misfit,
+    PartStep,
+    Values,
+    basics,
+    fields_of,
+    is_optional,
+    object_of,
+    struct_schema,
+)
 
 # Connect's names of types, and their names in JSON schemas.
 TYPES = {
@@ -26,9 +47,6 @@ TYPES = {
     "float32": "float",
     "float64": "double",
 }
-INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-"""Integer types, with their bits."""
-
 DAY = 24 * 60 * 60 * 1000
 """In milliseconds."""
 DATE, TIME, TIMESTAMP = (f"org.apache.kafka.connect.data.{name}" for name in ("Date", "Time", "Timestamp"))
@@ -37,47 +55,9 @@ TARGETS = ("string", "unix", "Date", "Time", "Timestamp")
 PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 # Units per millisecond.
 IN_A_MILLISECOND = {"microseconds": 1000, "nanoseconds": 1_000_000}
-
-
-# Values as strings.
-
-
-def text(part: RecordPart) -> Column:
-    """The value as in a header: structs and arrays as JSON, bytes as base64."""
-    if part.schema["type"] in ("struct", "array", "map"):
-        return F.to_json(part.payload, {"ignoreNullFields": "false"})
-    if is_time(part.schema):
-        return _iso(part)
-    return F.base64(part.payload) if part.schema["type"] == "bytes" else part.payload.cast("string")
-
-
-def header(name: str, value: Column) -> Column:
-    return F.struct(F.lit(name).alias("key"), F.encode(value, "UTF-8").alias("value"))
-
-
-def is_time(schema: Schema) -> bool:
-    """Whether values are of a logical type of times."""
-    return schema.get("name") in LOGICAL
-
-
-def formatted(millis: Column, pattern: str) -> Column:
-    """The time as a string; `millis` are since 1970."""
-    return F.date_format(F.timestamp_millis(millis), pattern)
-
-
-def _iso(part: RecordPart) -> Column:
-    """A date, a time or a timestamp as Connect writes it: the form depends on the value, not on the type."""
-    millis = _millis_of(part)
-    day = F.when(F.pmod(millis, F.lit(DAY)) == 0, formatted(millis, "yyyy-MM-dd"))
-    text = day.otherwise(formatted(millis, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"))
-    return F.when(millis < DAY, formatted(millis, "HH:mm:ss.SSS'Z'")).otherwise(text)
-
-
-def _millis_of(part: RecordPart) -> Column:
-    """The milliseconds of a value of a logical type."""
-    number = part.payload.cast("bigint")
-    return number * DAY if part.schema["name"] == DATE else number
-
+DECIMAL = f"{DATA}Decimal"
+NANOS_IN_A_MILLISECOND = 1_000_000
+_CLOCK, _DATE, _MOMENT = map(DateFormat, ("HH:mm:ss.SSS'Z'", "yyyy-MM-dd", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"))
 
 # Cast: converts fields, or whole keys and values, to another primitive type.
 
@@ -102,138 +82,233 @@ def _wrong_spec(items: list[str]) -> str | None:
     return None
 
 
-def _cast_part(part: RecordPart, values: Values) -> RecordPart:
-    wanted = cast_types(values["spec"])
-    if "" in wanted:
-        return _cast(part, wanted[""], "the whole record")
-    return each_field(
-        part, "the transform Cast", lambda name, field: _cast(field, wanted[name], name) if name in wanted else field
-    )
+def cast(side: Side, values: Values) -> PartStep:
+    wanted, defaults = cast_types(values["spec"]), values["replace.null.with.default"]
+
+    def plain(value: Any, record: ConnectRecord) -> Any:
+        if "" in wanted:
+            return _cast(value, wanted[""])
+        row = object_of(value)
+        return {**row, **{name: _cast(row.get(name), kind) for name, kind in wanted.items()}}
+
+    def plan(schema: Schema) -> tuple[Schema, Change]:
+        return _whole(schema, wanted[""]) if "" in wanted else _of_fields(schema, wanted, defaults)
+
+    def check(schema: Schema) -> None:
+        if "" in wanted:
+            _require_primitive(schema, wanted[""], "the whole record")
+        else:
+            schemas = fields_of(schema).schemas
+            for name in wanted.keys() & schemas.keys():
+                _require_primitive(schemas[name], wanted[name], f"field {name}")
+
+    return PartStep(side, plain, plan, check=check)
 
 
-def _cast(part: RecordPart, kind: str, name: str) -> RecordPart:
-    source = part.schema["type"]
+def _require_primitive(schema: Schema, kind: str, place: str) -> None:
+    """Raise NoValue if no value of a schema but null can be cast."""
+    source = schema["type"]
     if source not in PRIMITIVES or (source == "bytes" and kind != "string"):
-        raise PenstockError(
+        raise Misfit(
             f"a value of type {source} cannot be cast to {kind}",
-            where=f"the transform Cast, {name}",
+            place=place,
             next="cast primitive values; bytes only to string",
         )
-    if "default" in part.schema:
-        raise PenstockError(
-            "a field with a default value cannot be cast",
-            where=f"the transform Cast, {name}",
-            next="remove it from spec",
-        )
-    return RecordPart(_value(part, kind), {"type": kind, "optional": part.schema["optional"]})
 
 
-def _value(part: RecordPart, kind: str) -> Column:
-    payload, source = part.payload, part.schema["type"]
+def _whole(schema: Schema, kind: str) -> tuple[Schema, Change]:
+    # The name of a logical type would be wrong for any other type.
+    kept = {} if schema.get("name") in (*LOGICAL, DECIMAL) else basics(schema)
+    return {**_cast_schema(schema, kind), **kept}, lambda value, record: _cast(value, kind, schema)
+
+
+def _of_fields(schema: Schema, wanted: Mapping[str, str], defaults: bool) -> tuple[Schema, Change]:
+    fields = fields_of(schema)
+    if schema.get("default") is not None:
+        raise NoValue("a struct with a default cannot be cast")
+    chosen = {name: (kind, fields.schemas[name]) for name, kind in wanted.items() if name in fields.schemas}
+
+    def change(row: Any, record: ConnectRecord) -> dict[str, Any]:
+        made = dict(fields.row(row, defaults))
+        for name, (kind, own) in chosen.items():
+            made[name] = _cast(made.get(name), kind, own)
+        return made
+
+    members = [
+        (name, _cast_schema(own, wanted[name]) if name in chosen else own) for name, own in fields.schemas.items()
+    ]
+    return {**struct_schema(members, schema), "optional": is_optional(schema)}, change
+
+
+def _cast_schema(schema: Schema, kind: str) -> Schema:
+    # A field whose values are of several types has no type, nor a flag.
+    made: Schema = {"type": kind, "optional": is_optional(schema) or not schema["type"]}
+    if schema.get("default") is not None:
+        given = _cast(default_of(schema), kind, schema)
+        special = isinstance(given, float) and not math.isfinite(given)
+        made["default"] = java_numbers.text(given) if special else given
+    return made
+
+
+def _cast(value: Any, kind: str, schema: Schema | None = None) -> Any:
+    """The value as another primitive type; `schema` is that of the value, if it has one."""
+    if value is None:
+        return None
+    if not isinstance(value, bool | int | float | Decimal | str | bytes):
+        raise NoValue(f"only primitive values can be cast, not {'objects' if isinstance(value, dict) else 'arrays'}")
+    if schema is None and isinstance(value, Decimal):
+        value = exact_json.as_double(value)  # a number without a schema is a double in Kafka
     if kind == "string":
-        return text(part)
+        return _text(value, schema)
+    if isinstance(value, bytes):
+        raise NoValue(f"bytes cannot be cast to {kind}")
     if kind == "boolean":
-        if source == "string":
-            return F.lower(payload) == "true"
-        return payload if source == "boolean" else _integer(payload, source, "int64") != 0
-    if source == "string":
-        # Spark takes more than Java: spaces around integers, and names of infinity and NaN in any case.
-        refused = r"\s" if kind in INTEGERS else r"^\s*[+-]?(?!NaN|Infinity)(?i:nan|inf)"
-        parsed = F.when(~payload.rlike(refused), payload.try_cast(PRIMITIVES[kind]))
-        wrong = F.concat(F.lit("Value ("), payload, F.lit(f") was out of range for requested data type {kind}"))
-        return F.when(payload.isNotNull(), F.coalesce(parsed, F.raise_error(wrong).cast(PRIMITIVES[kind])))
-    return _integer(payload, source, kind) if kind in INTEGERS else payload.cast(PRIMITIVES[kind])
+        return value.lower() == "true" if isinstance(value, str) else java_numbers.integer(value, "int64") != 0
+    if kind in INTEGERS:
+        return java_numbers.parsed_integer(value, kind) if isinstance(value, str) else java_numbers.integer(value, kind)
+    number = java_numbers.parsed_double(value) if isinstance(value, str) else value
+    return java_numbers.single(number) if kind == "float" else java_numbers.double(number)
 
 
-def _integer(payload: Column, source: str, kind: str) -> Column:
-    """Java's narrowing: a fraction is cut off and limited to an int or a long, then only its lowest bits remain."""
-    bits = INTEGERS[kind]
-    if source in ("float", "double"):
-        payload = _cut(payload.cast("double"), max(bits, 32))
-    number = payload.cast("bigint")
-    if bits < 64:
-        number = F.shiftright(F.shiftleft(number, 64 - bits), 64 - bits)
-    return number.cast(PRIMITIVES[kind])
+def _text(value: Any, schema: Schema | None) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Date | TimeOfDay | Timestamp):
+        return _iso(_millis(value))
+    if isinstance(value, float):
+        return java_numbers.text(value, is_single=schema is not None and schema["type"] == "float")
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
-def _cut(number: Column, bits: int) -> Column:
-    high, low = 2 ** (bits - 1) - 1, -(2 ** (bits - 1))
-    inside = F.when(number >= float(high), F.lit(high)).when(number <= float(low), F.lit(low))
-    return F.when(F.isnan(number), F.lit(0)).otherwise(inside.otherwise(number.cast("bigint")))
+def _iso(millis: int) -> str:
+    """A time as Connect writes it: the form depends on the value, not on the type."""
+    if millis < DAY:
+        return _CLOCK.format(millis)
+    return (_MOMENT if millis % DAY else _DATE).format(millis)
 
 
-# TimestampConverter: times as strings, as numbers and as Connect's Date, Time and Timestamp.
+def _millis(value: Date | TimeOfDay | Timestamp) -> int:
+    """Milliseconds of a time in any unit, cut as Kafka's classes of times have them."""
+    return value * DAY if isinstance(value, Date) else value.count_of(NANOS_IN_A_MILLISECOND)
 
 
-def _converted(part: RecordPart, values: Values) -> RecordPart:
-    if not values["field"]:
-        return _convert(part, values)
-    return each_field(
-        part,
-        "the transform TimestampConverter",
-        lambda name, field: _convert(field, values) if name == values["field"] else field,
-    )
+def header_text(part: Part) -> bytes | None:
+    """A header's value as SimpleHeaderConverter writes it: objects and arrays as JSON, bytes as base64."""
+    schema, value = part
+    if value is None:
+        return None
+    if isinstance(value, dict | list):
+        return exact_json.dumps(value, compact=True, other=_json_of).encode()
+    return _text(value, schema).encode()
 
 
-def _convert(part: RecordPart, values: Values) -> RecordPart:
-    millis = _millis(part, values)
-    target, optional = values["target.type"], part.schema["optional"]
-    if target == "string":
-        return RecordPart(formatted(millis, values["format"]), {"type": "string", "optional": optional})
-    if target == "unix":
-        return RecordPart(_unix(millis, values["unix.precision"]), {"type": "int64", "optional": optional})
-    if target == "Timestamp":
-        return RecordPart(millis, _logical("int64", TIMESTAMP, optional))
-    if target == "Date":
-        midnight = millis - F.pmod(millis, F.lit(DAY))
-        return RecordPart(_divided(midnight, DAY).cast("int"), _logical("int32", DATE, optional))
-    return RecordPart(F.pmod(millis, F.lit(DAY)).cast("int"), _logical("int32", TIME, optional))
+def _json_of(value: Any) -> str:
+    """The JSON of what JSON does not have."""
+    return str(int(value)) if isinstance(value, int) else exact_json.dumps(_text(value, None))
 
 
-def _logical(kind: str, name: str, optional: bool) -> Schema:
-    return {"type": kind, "optional": optional, "name": name, "version": 1}
+# TimestampConverter.
 
 
-def _millis(part: RecordPart, values: Values) -> Column:
-    kind = part.schema["type"]
-    if is_time(part.schema):
-        return _millis_of(part)
-    if kind == "int64":
-        precision = values["unix.precision"]
-        if precision == "seconds":
-            return part.payload * 1000
-        return _divided(part.payload, IN_A_MILLISECOND.get(precision, 1))
-    if kind == "string" and values["format"]:
-        return _parsed(part.payload, values["format"])
-    raise PenstockError(
-        f"a value of type {kind} is not a time" if kind != "string" else "a string needs a format to be read as a time",
-        where="the transform TimestampConverter",
-        next="convert a Date, Time or Timestamp, an int64, or a string with `format`",
-    )
+def timestamp_converter(side: Side, values: Values) -> PartStep:
+    field, convert, target = values["field"], _converter(values), _TARGETS[values["target.type"]]
+    defaults = values["replace.null.with.default"]
+
+    def plain(value: Any, record: ConnectRecord) -> Any:
+        if value is None or not field:
+            return convert(value)
+        row = object_of(value)
+        return {**row, field: convert(row.get(field))}
+
+    def check(schema: Schema) -> None:
+        own = fields_of(schema).schemas.get(field) if field else schema
+        if own is not None:
+            _require_time(own)
+            if own["type"] == "string" and not values["format"].strip():
+                raise Misfit(
+                    "a string needs a format to be read as a time", place=f"field {field}" if field else "", next=TIMES
+                )
+
+    def plan(schema: Schema) -> tuple[Schema, Change]:
+        if not field:
+            _require_time(schema)
+            return {**target, "optional": is_optional(schema)}, lambda value, record: convert(value)
+        fields = fields_of(schema)
+        own, members = fields.schemas.get(field), dict(fields.schemas)
+        if own is not None:
+            members[field] = {**target, "optional": is_optional(own)}
+
+        def change(row: Any, record: ConnectRecord) -> Any:
+            if row is None:
+                return None
+            made = dict(fields.row(row, defaults))
+            if own is not None:
+                _require_time(own)
+                made[field] = convert(made.get(field))
+            return made
+
+        return {**struct_schema(members.items(), schema), "optional": is_optional(schema)}, change
+
+    return PartStep(side, plain, plan, nulls=True, check=check)
 
 
-def _parsed(text: Column, pattern: str) -> Column:
-    """The milliseconds; a string that does not match the pattern fails the query."""
-    if any(letter == "E" and count for letter, count, _ in elements(pattern)):
-        raise PenstockError(
-            f"times with the name of a day cannot be read: {pattern}",
-            where="the transform TimestampConverter",
-            next="use a format without E, or keep the string",
-        )
-    time = F.unix_millis(F.try_to_timestamp(text, F.lit(pattern)))
-    wrong = F.concat(F.lit("Could not parse timestamp: value ("), text, F.lit(f") does not match pattern ({pattern})"))
-    return F.when(text.isNotNull(), F.coalesce(time, F.raise_error(wrong).cast("bigint")))
+TIMES = "convert a Date, Time or Timestamp, an int64, or a string with `format`"
+_TARGETS: dict[str, Schema] = {
+    "string": {"type": "string"},
+    "unix": {"type": "int64"},
+    "Date": {"type": "int32", "name": DATE, "version": 1},
+    "Time": {"type": "int32", "name": TIME, "version": 1},
+    "Timestamp": {"type": "int64", "name": TIMESTAMP, "version": 1},
+}
 
 
-def _unix(millis: Column, precision: str) -> Column:
+def _require_time(schema: Schema) -> None:
+    if schema.get("name") not in LOGICAL and schema["type"] not in ("string", "int64", ""):
+        raise Misfit(f"a value of type {schema['type']} is not a time", next=TIMES)
+
+
+def _converter(values: Values) -> Callable[[Any], Any]:
+    form = DateFormat(values["format"]) if values["format"].strip() else None
+    precision = values["unix.precision"]
+
+    def millis(value: Any) -> int:
+        if isinstance(value, Date | TimeOfDay | Timestamp):
+            return _millis(value)
+        if isinstance(value, int) and not isinstance(value, bool) and _limited(value) == value:
+            return _of_unit(value, precision)
+        if isinstance(value, str):
+            if form is None:
+                raise NoValue("a text is read as a time only with `format`")
+            return form.parse(value)
+        raise NoValue(f"a value of type {type_name(value)} is not a time")
+
+    made: dict[str, Callable[[int], Any]] = {
+        "string": lambda at: form.format(at) if form else "",
+        "unix": lambda at: _in_unit(at, precision),
+        "Date": lambda at: Date(at // DAY),
+        "Time": lambda at: TimeOfDay(at % DAY),
+        "Timestamp": Timestamp,
+    }
+    to = made[values["target.type"]]
+    return lambda value: None if value is None else to(millis(value))
+
+
+def _of_unit(number: int, precision: str) -> int:
+    """Milliseconds, cut towards 0."""
     if precision == "seconds":
-        return _divided(millis, 1000)
-    return millis * IN_A_MILLISECOND.get(precision, 1)
+        return _limited(number * 1000)
+    by = IN_A_MILLISECOND.get(precision, 1)
+    return number // by if number >= 0 else -(-number // by)
 
 
-def _divided(number: Column, by: int) -> Column:
-    """Integer division towards 0, as in Java's TimeUnit; not with doubles, which have too few digits."""
-    return number if by == 1 else F.call_function("div", number, F.lit(by))
+def _in_unit(millis: int, precision: str) -> int:
+    if precision == "seconds":
+        return millis // 1000 if millis >= 0 else -(-millis // 1000)
+    return _limited(millis * IN_A_MILLISECOND.get(precision, 1))
+
+
+def _limited(number: int) -> int:
+    return max(min(number, (1 << 63) - 1), -(1 << 63))
 
 
 def _no_format(values: Values) -> str | None:
@@ -243,10 +318,10 @@ def _no_format(values: Values) -> str | None:
 
 
 CLASSES = (
-    *on_key_and_value("Cast", on_each(_cast_part), {"spec": _wrong_spec}),
+    *on_key_and_value("Cast", cast, {"spec": _wrong_spec}),
     *on_key_and_value(
         "TimestampConverter",
-        on_each(_converted),
+        timestamp_converter,
         {"target.type": one_of(*TARGETS), "format": simple_date_format.problem, "unix.precision": one_of(*PRECISIONS)},
         _no_format,
     ),

@@ -2,54 +2,78 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
 
-from pyspark.sql import Column, functions as F
-
-from penstock.connect.transforms.state import KAFKA, State, Step, Test, Values, joined, not_empty, plugin
-from penstock.connect.transforms.topic_routing import matches, regex_check
+from penstock.connect.java import regex as java_regex
+from penstock.connect.java.regex_check import regex_check
+from penstock.connect.records.record import ConnectRecord
+from penstock.connect.transforms.plugin import KAFKA, not_empty, plugin
+from penstock.connect.transforms.steps import HEADERS, VALUE, Shapes, Values
 
 PREFIX = f"{KAFKA}predicates."
 
 
-def where(test: Test, negate: bool, step: Step) -> Step:
-    """Apply the step only to records for which the predicate holds, or with `negate` to the others."""
+@dataclass(frozen=True)
+class TopicNameMatches:
+    pattern: str
+    reads: ClassVar[frozenset[str]] = frozenset()
 
-    def apply(state: State) -> State | None:
-        holds = test.holds(state)
-        if isinstance(holds, bool):
-            return step(state) if holds is not negate else state
-        name = f"penstock_holds_{len(state.frame.columns)}"
-        held = replace(state, frame=state.frame.withColumn(name, ~holds if negate else holds))
-        changed = step(replace(test.narrowed(held, not negate), applies=F.col(name)))
-        return joined(F.col(name), changed, test.narrowed(held, negate))
+    @cached_property
+    def _matches(self) -> Callable[[str], bool]:
+        return java_regex.matching(self.pattern)
 
-    return apply
+    def __call__(self, record: ConnectRecord) -> bool:
+        return self._matches(record.topic)
 
+    def known(self, shapes: Shapes) -> bool | None:
+        return None if shapes.topic is None else self._matches(shapes.topic)
 
-def _topic_name_matches(values: Values) -> Test:
-    return Test(lambda state: matches(state, values["pattern"]))
-
-
-def _has_header_key(values: Values) -> Test:
-    def holds(state: State) -> Column | bool:
-        if state.headers is None:
-            return False
-        return F.exists(state.headers, lambda header: header.getField("key") == values["name"])
-
-    return Test(holds)
+    def narrowed(self, shapes: Shapes, holds: bool) -> Shapes:
+        return shapes
 
 
-def _record_is_tombstone(values: Values) -> Test:
-    def holds(state: State) -> Column | bool:
-        if not state.tombstones or not state.values:
-            return state.tombstones
-        return state.valueless
+@dataclass(frozen=True)
+class HasHeaderKey:
+    name: str
+    reads: ClassVar[frozenset[str]] = frozenset((HEADERS,))
 
-    def narrowed(state: State, tombstones: bool) -> State:
-        return replace(state, values=()) if tombstones else replace(state, tombstones=False)
+    def __call__(self, record: ConnectRecord) -> bool:
+        return any(name == self.name for name, _ in record.headers)
 
-    return Test(holds, narrowed)
+    def known(self, shapes: Shapes) -> bool | None:
+        return None if shapes.headers else False
+
+    def narrowed(self, shapes: Shapes, holds: bool) -> Shapes:
+        return shapes
+
+
+@dataclass(frozen=True)
+class RecordIsTombstone:
+    reads: ClassVar[frozenset[str]] = frozenset((VALUE,))
+
+    def __call__(self, record: ConnectRecord) -> bool:
+        return record.value.value is None
+
+    def known(self, shapes: Shapes) -> bool | None:
+        return None if shapes.tombstones and shapes.values else shapes.tombstones
+
+    def narrowed(self, shapes: Shapes, holds: bool) -> Shapes:
+        return replace(shapes, values=()) if holds else replace(shapes, tombstones=False)
+
+
+def topic_name_matches(values: Values) -> TopicNameMatches:
+    return TopicNameMatches(values["pattern"])
+
+
+def has_header_key(values: Values) -> HasHeaderKey:
+    return HasHeaderKey(values["name"])
+
+
+def record_is_tombstone(values: Values) -> RecordIsTombstone:
+    return RecordIsTombstone()
 
 
 def _pattern(text: str) -> str | None:
@@ -57,7 +81,7 @@ def _pattern(text: str) -> str | None:
 
 
 CLASSES = (
-    plugin(f"{PREFIX}TopicNameMatches", _topic_name_matches, {"pattern": _pattern}),
-    plugin(f"{PREFIX}HasHeaderKey", _has_header_key, {"name": not_empty}),
-    plugin(f"{PREFIX}RecordIsTombstone", _record_is_tombstone),
+    plugin(f"{PREFIX}TopicNameMatches", topic_name_matches, {"pattern": _pattern}),
+    plugin(f"{PREFIX}HasHeaderKey", has_header_key, {"name": not_empty}),
+    plugin(f"{PREFIX}RecordIsTombstone", record_is_tombstone),
 )

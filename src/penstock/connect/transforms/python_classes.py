@@ -16,10 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.codec.connect_schema import Schema
 from penstock.connect.definition import Property, listed
 from penstock.connect.records.json_data import require_schema
-from penstock.connect.records.record import ConnectRecord, NoValue, Part, PassingFault
-from penstock.connect.transforms.state import TransformPlugin
+from penstock.connect.records.record import ConnectRecord, NoValue, Part, PassingFault, type_name
+from penstock.connect.transforms.plugin import SIDES, TransformPlugin
+from penstock.connect.transforms.steps import Shapes, part_of
 from penstock.connect.worker.providers import PLUGIN_PATH
 from penstock.errors import PenstockError
 
@@ -101,14 +103,59 @@ def _require_value(value: Any) -> None:
         raise NoValue(f"apply returned a value with {type(value).__name__}, which no converter reads")
 
 
-def classes(config: Mapping[str, str | None], make: Callable[[PythonClass], Any]) -> dict[str, TransformPlugin[Any]]:
-    """The classes of Python that a configuration's transforms name, by their type; `make` makes their steps."""
+def keeping(apply: Apply, shapes: Shapes) -> Apply:
+    """The same for records of a source, which registers the schemas of its records before it has one.
+
+    So a class may change values and headers, and drop records, but it cannot change fields, their types, or the topic.
+    """
+
+    def kept(record: ConnectRecord) -> ConnectRecord | None:
+        changed = apply(record)
+        if changed is None:
+            return None
+        if changed.topic != record.topic:
+            raise NoValue("in a source a class cannot change the topic: use RegexRouter")
+        for side in SIDES:
+            part = part_of(changed, side)
+            if part.value is None:
+                continue
+            if part.schema is None or part.schema not in shapes.of(side):
+                raise NoValue(f"in a source a class cannot change the schema of a {side}")
+            _require_kind(part.schema, part.value)
+        return changed
+
+    return kept
+
+
+def _require_kind(schema: Schema, value: Any) -> None:
+    """Raise NoValue unless structs, maps and arrays are what a schema says, with no other fields."""
+    kind = {"struct": dict, "map": dict, "array": list}.get(schema["type"])
+    if value is None or kind is None:
+        return
+    if not isinstance(value, kind):
+        raise NoValue(f"its {schema['type']} is {type_name(value)}")
+    if schema["type"] == "array":
+        for one in value:
+            _require_kind(schema["items"], one)
+    elif schema["type"] == "map":
+        for one in value.values():
+            _require_kind(schema["values"], one)
+    else:
+        fields = {one["field"]: one for one in schema["fields"]}
+        if unknown := next((name for name in value if name not in fields), None):
+            raise NoValue(f"in a source a class cannot add a field, such as {unknown}")
+        for name, one in value.items():
+            _require_kind(fields[name], one)
+
+
+def classes(config: Mapping[str, str | None]) -> dict[str, TransformPlugin[PythonClass]]:
+    """The classes of Python that a configuration's transforms name, by their type."""
     found = {}
     for alias in listed(config.get("transforms")):
         prefix = f"transforms.{alias}."
         kind = (config.get(f"{prefix}type") or "").strip()
         if kind.startswith(PREFIX):
-            found[kind] = _plugin(kind, _options(config, prefix), _paths(config), make)
+            found[kind] = _plugin(kind, _options(config, prefix), _paths(config))
     return found
 
 
@@ -121,9 +168,7 @@ def _paths(config: Mapping[str, str | None]) -> tuple[str, ...]:
     return tuple(listed(config.get(PLUGIN_PATH)))
 
 
-def _plugin(
-    kind: str, names: tuple[str, ...], paths: tuple[str, ...], make: Callable[[PythonClass], Any]
-) -> TransformPlugin[Any]:
+def _plugin(kind: str, names: tuple[str, ...], paths: tuple[str, ...]) -> TransformPlugin[PythonClass]:
     def of(values: Mapping[str, Any]) -> PythonClass:
         given = {name: text for name, text in values.items() if text is not None}
         return PythonClass(kind.removeprefix(PREFIX), paths, given)
@@ -136,7 +181,7 @@ def _plugin(
         return None
 
     options = tuple(Property(name, "STRING", None, "An option of the class.", importance="LOW") for name in names)
-    return TransformPlugin(kind, options, lambda values: make(of(values)), problem)
+    return TransformPlugin(kind, options, of, problem)
 
 
 def _loaded(name: str, paths: tuple[str, ...]) -> Any:

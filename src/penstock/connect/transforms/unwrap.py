@@ -1,43 +1,36 @@
 """ExtractNewRecordState (Debezium, ScyllaDB): replaces an event by the row after the change; ScyllaFlattenColumns.
 
-The handling mode decides about deletes, which have no row after them. A delete without its row before is handled like
-any other delete, unlike in Debezium, which takes it for a truncated table and drops it.
+Events are those of any of Debezium's connectors: structs whose schema is an envelope, or objects without a schema that
+have its fields. The handling mode decides about deletes, which have no row after them. A delete is what `op` says is
+one, also without its row before, unlike in Debezium, which takes it for a truncated table and drops it; it has at least
+the columns of the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from pyspark.sql import Column, functions as F
-
-from penstock.codec.typed_records import RecordPart
-from penstock.connect.transforms.conversions import header, text
-from penstock.connect.transforms.state import (
-    DEBEZIUM,
-    NO_HEADERS,
-    State,
+from penstock.codec.connect_schema import Schema
+from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part, type_name
+from penstock.connect.transforms.plugin import DEBEZIUM, SCYLLA, one_of_any_case, plugin
+from penstock.connect.transforms.routing import is_envelope, routed
+from penstock.connect.transforms.steps import (
+    PerSchema,
     Step,
     Values,
-    all_fields,
-    any_of,
-    each_field,
-    fields,
-    is_event,
-    one_of_any_case,
-    optional_text,
-    plain,
-    plugin,
-    rebuilt,
-    topic_column,
+    fields_of,
+    is_optional,
+    struct_schema,
 )
-from penstock.errors import PenstockError
 
-SCYLLA = "com.scylladb.cdc.debezium.connector.transforms."
-WHERE = "add.fields or add.headers of ExtractNewRecordState"
+Path = tuple[str, ...]
 _TRANSACTION = ("id", "data_collection_order", "total_order")
 _ENVELOPE = ("op", "ts_ms", "ts_us", "ts_ns")
 DELETED = "__deleted"
+MODES = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone")
+OLD_MODES = ("drop", "rewrite", "none")
 
 
 @dataclass(frozen=True)
@@ -71,103 +64,260 @@ def settings(values: Values) -> UnwrapSettings:
     )
 
 
-def unwrapped(state: State, chosen: UnwrapSettings) -> State:
-    """Replace all events by their rows; other records stay as they are."""
-    held = state.pinned("value").pinned("key")
-    held = replace(held, tombstones=state.tombstones)
-    tombstone = held.valueless
-    events = [part for part in held.values if is_event(part)]
-    ranges = [event for event in events if _is_range(event)]
-    events = [event for event in events if not _is_range(event)]
-    key = all_fields(held, "key")
-    made = held.with_parts("value", [part for part in held.values if not is_event(part)])
-    for event in events:
-        made = made.with_parts("value", [*made.values, *_rows(event, chosen, key)])
-    made = _with_headers(made, events, tombstone, chosen.headers)
-    made = _routed(made, events, chosen, key)
-    lost = [part.payload.isNotNull() for part in ranges] + [_rowless(event, chosen) for event in events]
+def extract_new_record_state(values: Values) -> Step:
+    chosen = settings(values)
+    shapes = PerSchema(lambda schema: _of_schema(schema, chosen))
+
+    def step(record: ConnectRecord) -> ConnectRecord | None:
+        schema, event = record.value
+        if event is None:
+            return _tombstone(record, chosen)
+        if not is_event(record.value):
+            return record
+        shape = _of_object(event, chosen) if schema is None else shapes(schema)
+        made = _unwrapped(record, event, shape, chosen)
+        return None if made is None else _without_dropped(made, values)
+
+    return step
+
+
+def is_event(part: Part) -> bool:
+    """Whether a value that is not null is an event of Debezium."""
+    if part.schema is not None:
+        return is_envelope(part.schema)
+    event = part.value
+    has_members = isinstance(event, dict) and isinstance(event.get("op"), str) and isinstance(event.get("source"), dict)
+    return has_members and ("before" in event or "after" in event)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What is known of events: the places of fields and headers to add, and with schemas those of rows."""
+
+    fields: Mapping[str, Path]
+    headers: Mapping[str, tuple[Path, Schema | None]]
+    images: Mapping[str, Schema] | None = None
+    """The schemas of `before` and `after`."""
+    keys: Mapping[str, Schema] = field(default_factory=dict)
+    """The schemas of the event's members that are its key."""
+    rows: Mapping[str, Schema] = field(default_factory=dict)
+    """The schemas of the new values that are made of `before` and `after`."""
+
+
+def _of_schema(schema: Schema, chosen: UnwrapSettings) -> _Shape:
+    envelope = fields_of(schema).schemas
+    fields, headers = (
+        {each.name: place for each in wanted if (place := _place(envelope, each)) is not None}
+        for wanted in (chosen.fields, chosen.headers)
+    )
+    mark = [(DELETED, {"type": "string", "optional": True})] if chosen.rewrite else []
+    added = [(name, own) for name, (_, own) in fields.items()]
+    images = {name: envelope[name] for name in ("before", "after") if name in envelope}
+    columns = {name: fields_of(image).schemas for name, image in images.items() if image["type"] == "struct"}
+    return _Shape(
+        {name: path for name, (path, _) in fields.items()},
+        headers,
+        images,
+        {name: own for name, own in envelope.items() if str(own.get("name")).endswith(".Key")},
+        {name: struct_schema([*own.items(), *mark, *added], images[name]) for name, own in columns.items()},
+    )
+
+
+def _place(envelope: Mapping[str, Schema], wanted: FieldReference) -> tuple[Path, Schema] | None:
+    """Where a field is in events, and its schema, which is optional; a field that its struct lacks may be outside."""
+    inner = envelope.get(wanted.struct, {})
+    columns = fields_of(inner).schemas if inner.get("type") == "struct" else {}
+    path: Path = (wanted.struct, wanted.field) if wanted.field in columns else (wanted.field,)
+    schema = columns.get(wanted.field) or envelope.get(wanted.field)
+    if schema is None:
+        return None
+    return path, {**{name: value for name, value in schema.items() if name != "default"}, "optional": True}
+
+
+def _of_object(event: dict[str, Any], chosen: UnwrapSettings) -> _Shape:
+    def places(wanted: Sequence[FieldReference]) -> Iterator[tuple[str, Path]]:
+        for each in wanted:
+            inner = event.get(each.struct)
+            if isinstance(inner, dict) and each.field in inner:
+                yield each.name, (each.struct, each.field)
+            elif each.field in event:
+                yield each.name, (each.field,)
+
+    return _Shape(dict(places(chosen.fields)), {name: (path, None) for name, path in places(chosen.headers)})
+
+
+def _at(event: Any, path: Path) -> Any:
+    for name in path:
+        event = event.get(name) if isinstance(event, dict) else None
+    return event
+
+
+def _tombstone(record: ConnectRecord, chosen: UnwrapSettings) -> ConnectRecord | None:
     if not chosen.keep_tombstones:
-        lost.append(tombstone)
-    return replace(made.only(~any_of(lost)), tombstones=chosen.empty or (chosen.keep_tombstones and held.tombstones))
+        return None
+    deleted = Part({"type": "string", "optional": False}, "d")
+    added = ((each.name, deleted) for each in chosen.headers if each.field == "op")
+    return record._replace(headers=(*record.headers, *added))
 
 
-def _is_range(event: RecordPart) -> bool:
-    return any(field["field"] == "range" for field in event.schema["fields"])
+def _unwrapped(
+    record: ConnectRecord, event: dict[str, Any], shape: _Shape, chosen: UnwrapSettings
+) -> ConnectRecord | None:
+    deleted = event.get("op") == "d"
+    # A deleted range of ScyllaDB's events has no row.
+    if event.get("range") is not None or (deleted and not (chosen.rewrite or chosen.empty)):
+        return None
+    row = _before(record, event, shape) if deleted else event.get("after")
+    if row is None:
+        return None
+    if shape.headers:
+        added = ((name, Part(schema, _at(event, path))) for name, (path, schema) in shape.headers.items())
+        record = record._replace(headers=(*record.headers, *added))
+    if chosen.route:
+        record = _routed(record, row, chosen.route)
+    if deleted and chosen.empty:
+        return record._replace(value=NOTHING)
+    return record._replace(value=_row(event, row, "before" if deleted else "after", shape, chosen))
 
 
-def _deletes(event: RecordPart) -> Column:
-    return event.payload.getField("op") == "d"
+def _before(record: ConnectRecord, event: dict[str, Any], shape: _Shape) -> dict[str, Any]:
+    """The row before a delete; what it lacks is taken from the key."""
+    before = event.get("before")
+    row = before if isinstance(before, dict) else {}
+    if shape.images is None:
+        key = record.key.value if isinstance(record.key.value, dict) else {}
+        return {**key, **{name: value for name, value in row.items() if value is not None or name not in key}}
+    image = shape.images.get("before", {})
+    columns = fields_of(image).schemas if image.get("type") == "struct" else {}
+    keys = [record.key, *(Part(schema, event.get(name)) for name, schema in shape.keys.items())]
+    return {name: _of_keys(keys, name, own) if row.get(name) is None else row[name] for name, own in columns.items()}
 
 
-def _rowless(event: RecordPart, chosen: UnwrapSettings) -> Column:
-    """Whether an event gives no record: a write without an image, or a delete that is dropped."""
-    envelope = fields(event, "")
-    write = event.payload.isNotNull() & ~_deletes(event) & envelope["after"].payload.isNull()
-    if chosen.rewrite or chosen.empty:
-        return F.coalesce(write, F.lit(False))
-    return F.coalesce(write | _deletes(event), F.lit(False))
+def _of_keys(keys: Sequence[Part], name: str, wanted: Schema) -> Any:
+    """The value of a column of the same type in one of the keys; None if none has it."""
+    for schema, key in keys:
+        if isinstance(key, dict) and schema is not None and schema["type"] == "struct":
+            own = fields_of(schema).schemas.get(name)
+            if own and (own["type"], own.get("name")) == (wanted["type"], wanted.get("name")):
+                return key.get(name)
+    return None
 
 
-def _rows(event: RecordPart, chosen: UnwrapSettings, key: dict[str, RecordPart]) -> Iterable[RecordPart]:
-    """The row after a write; with `rewrite` also the row before a delete, with at least its key."""
-    after = fields(event, "")["after"]
-    after = RecordPart(F.when(~_deletes(event), after.payload), after.schema)
-    rows = [rebuilt(after, [*fields(after, "").items(), *_mark(chosen, "false"), *members(event, chosen.fields)])]
-    if chosen.rewrite:
-        before = _before(event, key)
-        there = RecordPart(F.when(_deletes(event), event.payload), fields(event, "")["before"].schema)
-        rows.append(rebuilt(there, [*before.items(), *_mark(chosen, "true"), *members(event, chosen.fields)]))
-    return rows
+def _routed(record: ConnectRecord, row: Any, column: str) -> ConnectRecord:
+    topic = row.get(column) if isinstance(row, dict) else None
+    if topic is not None and not isinstance(topic, str):
+        raise NoValue(f"its column {column}, to choose a topic by, is of type {type_name(topic)}")
+    return routed(record, topic) if topic and topic.strip() else record
 
 
-def _mark(chosen: UnwrapSettings, deleted: str) -> list[tuple[str, RecordPart]]:
-    return [(DELETED, RecordPart(F.lit(deleted), optional_text()))] if chosen.rewrite else []
+def _row(event: dict[str, Any], row: Any, image: str, shape: _Shape, chosen: UnwrapSettings) -> Part:
+    schema = None if shape.images is None else shape.rows.get(image)
+    if not isinstance(row, dict) or (shape.images and schema is None):
+        # Some databases have no rows but documents, as text.
+        if shape.fields:
+            raise NoValue(f"no fields can be added to its {image}, which is no row")
+        return Part((shape.images or {}).get(image), row)
+    mark = {DELETED: "true" if image == "before" else "false"} if chosen.rewrite else {}
+    return Part(schema, {**row, **mark, **{name: _at(event, path) for name, path in shape.fields.items()}})
 
 
-def _before(event: RecordPart, key: dict[str, RecordPart]) -> dict[str, RecordPart]:
-    """The fields of the row before; the key columns have values even if nothing else is known."""
-    envelope = fields(event, "")
-    for name, member in envelope.items():
-        if name not in ("before", "after", "source") and str(member.schema.get("name", "")).endswith(".Key"):
-            key = fields(member, "") | key
-    found = fields(envelope["before"], "")
-    return {
-        name: RecordPart(F.coalesce(field.payload, key[name].payload), field.schema)
-        if name in key and key[name].schema == field.schema
-        else field
-        for name, field in found.items()
+# The header with the names of fields to drop.
+
+
+def _without_dropped(record: ConnectRecord, values: Values) -> ConnectRecord:
+    wanted = values["drop.fields.header.name"]
+    found = next((part.value for name, part in record.headers if name == wanted), None) if wanted else None
+    if not isinstance(found, list):
+        return record
+    names, compatible = {name for name in found if isinstance(name, str)}, values["drop.fields.keep.schema.compatible"]
+    key = _left(record.key, names, compatible) if values["drop.fields.from.key"] else record.key
+    return record._replace(key=key, value=_left(record.value, names, compatible))
+
+
+def _left(part: Part, names: set[str], compatible: bool) -> Part:
+    """The part without these fields; with `compatible` only optional ones are dropped."""
+    schema, row = part
+    if not isinstance(row, dict):
+        return part
+    if schema is None:
+        return Part(None, {name: value for name, value in row.items() if name not in names})
+    kept = {
+        name: own
+        for name, own in fields_of(schema).schemas.items()
+        if name not in names or (compatible and not is_optional(own))
     }
+    return Part(struct_schema(kept.items(), schema), {name: row.get(name) for name in kept})
 
 
-def _with_headers(state: State, events: list[RecordPart], tombstone: Column, wanted: list[FieldReference]) -> State:
-    if not wanted:
-        return state
-    added = F.array().cast(NO_HEADERS)
-    for event in events:
-        added = F.when(event.payload.isNotNull(), headers(event, wanted)).otherwise(added)
-    operation = [header(each.name, F.lit("d")) for each in wanted if each.field == "op"]
-    if operation:
-        added = F.when(tombstone, F.array(*operation)).otherwise(added)
-    return state.with_headers(added)
+# ScyllaDB's transforms of cells, which are structs with `value` as their only field.
 
 
-def _routed(state: State, events: list[RecordPart], chosen: UnwrapSettings, key: dict[str, RecordPart]) -> State:
-    if not chosen.route or not events:
-        return state
-    topics = []
-    for event in events:
-        after, before = fields(fields(event, "")["after"], ""), _before(event, key)
-        if chosen.route not in before or before[chosen.route].schema["type"] != "string":
-            raise PenstockError(
-                f"rows have no string column {chosen.route!r} to route by",
-                where="route.by.field of ExtractNewRecordState",
-                next="set it to a column of type text",
-            )
-        deleted = F.when(_deletes(event), before[chosen.route].payload)
-        topics.append(F.coalesce(deleted, F.when(~_deletes(event), after[chosen.route].payload)))
-    named = F.coalesce(*topics)
-    topic = F.when(F.length(F.trim(named)) > 0, named).otherwise(topic_column(state.topic))
-    return replace(state, topic=topic)
+def scylla_extract_new_record_state(values: Values) -> Step:
+    extract = extract_new_record_state(values)
+    if values["cdc.output.format"].lower() == "advanced":
+        return extract
+    rows = PerSchema(lambda schema: _opened(schema, ".Cell"))
+
+    def step(record: ConnectRecord) -> ConnectRecord | None:
+        made = extract(record)
+        if made is None or not isinstance(made.value.value, dict) or is_event(made.value):
+            return made
+        return made._replace(value=_of_cells(made.value, rows))
+
+    return step
+
+
+def scylla_flatten_columns(values: Values) -> Step:
+    rows = PerSchema(lambda schema: _opened(schema, ""))
+    events = PerSchema(lambda schema: _flat(schema, rows))
+
+    def step(record: ConnectRecord) -> ConnectRecord:
+        schema, event = record.value
+        if not isinstance(event, dict) or (schema is not None and schema["type"] != "struct"):
+            return record
+        images = fields_of(schema).schemas if schema is not None else {}
+        made = {
+            name: _of_cells(Part(images.get(name), event[name]), rows).value
+            for name in ("before", "after")
+            if isinstance(event.get(name), dict)
+        }
+        return record._replace(value=Part(None if schema is None else events(schema), {**event, **made}))
+
+    return step
+
+
+Opened = tuple[Schema, frozenset[str]]
+"""The schema of a row without cells, and the names of its columns that were cells."""
+
+
+def _opened(schema: Schema, suffix: str) -> Opened:
+    members, cells = {}, set()
+    for name, own in fields_of(schema).schemas.items():
+        inner = fields_of(own).schemas if own["type"] == "struct" else {}
+        if list(inner) == ["value"] and str(own.get("name", "")).endswith(suffix):
+            cells.add(name)
+            own = inner["value"]
+        members[name] = own
+    return {**struct_schema(members.items(), schema), "optional": is_optional(schema)}, frozenset(cells)
+
+
+def _of_cells(row: Part, rows: PerSchema[Opened]) -> Part:
+    if row.schema is None:
+        cells = {name for name, value in row.value.items() if isinstance(value, dict) and list(value) == ["value"]}
+        return Part(None, {name: _inside(value, name in cells) for name, value in row.value.items()})
+    schema, known = rows(row.schema)
+    return Part(schema, {name: _inside(value, name in known) for name, value in row.value.items()})
+
+
+def _inside(value: Any, is_cell: bool) -> Any:
+    return value["value"] if is_cell and value is not None else value
+
+
+def _flat(schema: Schema, rows: PerSchema[Opened]) -> Schema:
+    members = {
+        name: rows(own)[0] if name in ("before", "after") else own for name, own in fields_of(schema).schemas.items()
+    }
+    return {**struct_schema(members.items(), schema), "optional": is_optional(schema)}
 
 
 # Fields of an event that ExtractNewRecordState adds to the row or to the headers: `op`, `source.ts_ms:written_at`.
@@ -192,23 +342,6 @@ def references_problem(items: list[str]) -> str | None:
     return f"Unexpected field name: {wrong[0]}" if wrong else None
 
 
-def members(event: RecordPart, wanted: list[FieldReference]) -> list[tuple[str, RecordPart]]:
-    """The fields that the event has, as optional ones; a field that its struct lacks may be in the envelope."""
-    found = []
-    for each in wanted:
-        place = _place(event, each)
-        if place is None:
-            continue
-        optional = {name: value for name, value in {**place.schema, "optional": True}.items() if name != "default"}
-        found.append((each.name, RecordPart(place.payload, plain(optional))))
-    return found
-
-
-def headers(event: RecordPart, wanted: list[FieldReference]) -> Column:
-    """The fields that the event has, as an array of headers."""
-    return F.array(*(header(name, text(part)) for name, part in members(event, wanted)))
-
-
 def _reference(prefix: str, item: str) -> FieldReference:
     path, _, name = item.partition(":")
     struct, dot, field = path.partition(".")
@@ -218,72 +351,9 @@ def _reference(prefix: str, item: str) -> FieldReference:
     return FieldReference(place, path, prefix + (name or path))
 
 
-def _place(event: RecordPart, wanted: FieldReference) -> RecordPart | None:
-    envelope = fields(event, WHERE)
-    if wanted.struct:
-        if wanted.struct not in envelope:
-            raise PenstockError(
-                f"an event has no field {wanted.struct!r}",
-                where=f"{WHERE}: {wanted.struct}.{wanted.field}",
-                next=f"use one of: {', '.join(envelope)}",
-            )
-        inner = fields(envelope[wanted.struct], WHERE)
-        if wanted.field in inner:
-            return inner[wanted.field]
-    return envelope.get(wanted.field)
-
-
-# The classes and their options.
-
-MODES = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone")
-OLD_MODES = ("drop", "rewrite", "none")
-
-
-def _extract(values: Values) -> Step:
-    chosen = settings(values)
-    return lambda state: unwrapped(state, chosen)
-
-
-def _extract_scylla(values: Values) -> Step:
-    if values["cdc.output.format"].lower() == "advanced":
-        return _extract(values)
-    chosen = settings(values)
-    return lambda state: unwrapped(state, chosen).each("value", _without_cells)
-
-
-def _without_cells(row: RecordPart) -> RecordPart:
-    if row.schema["type"] != "struct" or is_event(row):
-        return row
-    return each_field(row, "", lambda name, field: _opened(field, ".Cell"))
-
-
-def _flatten_columns(values: Values) -> Step:
-    return lambda state: state.each("value", _flat)
-
-
-def _flat(event: RecordPart) -> RecordPart:
-    if event.schema["type"] != "struct":
-        return event
-    return each_field(event, "", lambda name, member: _flat_row(member) if name in ("before", "after") else member)
-
-
-def _flat_row(row: RecordPart) -> RecordPart:
-    return each_field(row, "the transform ScyllaFlattenColumns", lambda name, field: _opened(field, ""))
-
-
-def _opened(field: RecordPart, name: str) -> RecordPart:
-    """The value of a struct with `value` as its only field and a name that ends with `name`; else the field itself."""
-    schema = field.schema
-    if schema["type"] != "struct" or not str(schema.get("name", "")).endswith(name):
-        return field
-    if [inner["field"] for inner in schema["fields"]] != ["value"]:
-        return field
-    return RecordPart(field.payload.getField("value"), plain(schema["fields"][0]))
-
-
 EXTRACT = plugin(
     f"{DEBEZIUM}ExtractNewRecordState",
-    _extract,
+    extract_new_record_state,
     {
         "delete.tombstone.handling.mode": one_of_any_case(*MODES),
         "delete.handling.mode": one_of_any_case(*OLD_MODES),
@@ -291,9 +361,9 @@ EXTRACT = plugin(
         "add.headers": references_problem,
     },
 )
-_OF_SCYLLA = plugin(f"{SCYLLA}ScyllaExtractNewRecordState", _extract_scylla)
+_OF_SCYLLA = plugin(f"{SCYLLA}ScyllaExtractNewRecordState", scylla_extract_new_record_state)
 CLASSES = (
     EXTRACT,
     replace(_OF_SCYLLA, options=(*EXTRACT.options, *_OF_SCYLLA.options)),
-    plugin(f"{SCYLLA}ScyllaFlattenColumns", _flatten_columns),
+    plugin(f"{SCYLLA}ScyllaFlattenColumns", scylla_flatten_columns),
 )

@@ -9,7 +9,7 @@ from typing import Any
 from penstock import __version__
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
 from penstock.connect.records.sink_converters import CLASSES, options as converter_options
-from penstock.connect.transforms import transform_chain
+from penstock.connect.transforms import definitions as transforms
 from penstock.connect.worker.checks import CheckedConfig
 from penstock.connect.worker.herder import Herder
 from penstock.connect.worker.plugins import PLUGINS, ConnectorPlugin, plugin_named
@@ -47,7 +47,7 @@ def _plugins(worker: Herder, ask: RestRequest) -> Answer:
     found = [{"class": one.name, "type": one.type, "version": __version__} for one in PLUGINS]
     if not ask.flag("connectorsOnly", "true"):
         found += [{"class": name, "type": "converter", "version": __version__} for name in CLASSES]
-        found += transform_chain.CLASSES
+        found += transforms.CLASSES
     return 200, found
 
 
@@ -55,7 +55,7 @@ def _plugin_config(worker: Herder, ask: RestRequest) -> Answer:
     name = ask.path["plugin"]
     if (full := full_name(name, CLASSES)) in CLASSES:
         return 200, definitions(converter_options(full))
-    if (options := transform_chain.options(name)) is not None:
+    if (options := transforms.options(name)) is not None:
         return 200, definitions(options)
     return 200, definitions(_plugin(name).properties())
 

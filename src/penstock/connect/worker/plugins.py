@@ -8,7 +8,6 @@ from typing import Any, Literal, Protocol
 
 from penstock.connect import topics
 from penstock.connect.definition import Property
-from penstock.connect.record_transforms import sink_transforms
 from penstock.connect.records import sink_converters
 from penstock.connect.sinks.cql import checks as cql_checks, datastax_properties, properties as scylla_properties
 from penstock.connect.sinks.cql.destination import CqlDestination
@@ -17,7 +16,7 @@ from penstock.connect.sinks.files import destination as files_destination, file_
 from penstock.connect.sinks.jdbc import destination as jdbc_destination, properties as jdbc_properties
 from penstock.connect.sinks.replication import properties as replication_properties
 from penstock.connect.source import checks as source_checks, database, properties
-from penstock.connect.transforms import transform_chain
+from penstock.connect.transforms import sink_chain, source_chain
 from penstock.errors import PenstockError
 
 Config = Mapping[str, str]
@@ -47,11 +46,11 @@ class ConnectorPlugin:
 
 def _of_sinks(config: Config) -> list[Property]:
     """Those of all sinks of records: of their transforms, and of converters that sources do not have."""
-    return [*sink_transforms.definitions(config), *sink_converters.definitions(config)]
+    return [*sink_chain.definitions(config), *sink_converters.definitions(config)]
 
 
 def _of_source(config: Config) -> list[Property]:
-    return [*transform_chain.definitions(config), *topics.definitions(config)]
+    return [*source_chain.definitions(config), *topics.definitions(config)]
 
 
 class SinkProperties(Protocol):

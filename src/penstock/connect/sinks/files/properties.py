@@ -13,7 +13,6 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.connect.definition import Check, Property, of_file, of_property, settings_of
 from penstock.connect.java.date_time_formatter import zone_of
-from penstock.connect.record_transforms.record_steps import PerSchema
 from penstock.connect.sinks.destination import Chunks, Tolerance, tolerance_of
 from penstock.connect.sinks.files.folders import (
     DAILY,
@@ -33,6 +32,7 @@ from penstock.connect.sinks.files.formats import ByteLines, FileFormat, JsonLine
 from penstock.connect.sinks.files.store import FileStore, FolderStore, S3Store
 from penstock.connect.sinks.properties import FREE as OF_SINKS, SINK_CHECKS, Problems, of_any_sink, of_connect
 from penstock.connect.source.properties import FILES_CLASS
+from penstock.connect.transforms.steps import PerSchema
 
 CLASS = FILES_CLASS
 CLASS_NAMES = (CLASS, "FilesSinkConnector", "FilesSink")

@@ -1,29 +1,16 @@
-"""The properties `transforms` and `predicates` of a connector: the known classes, their options, and the chain."""
+"""The properties `transforms` and `predicates` of connectors: the known classes, their options, and their values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-from pyspark.sql import functions as F
+from typing import Any, Literal, NamedTuple
 
 import penstock
-from penstock.border.public import public
-from penstock.codec.typed_records import Transform, TypedRecords
-from penstock.connect.definition import REQUIRED, Property, aliases, full_name, listed, read_all
-from penstock.connect.transforms import (
-    conversions,
-    header_transforms,
-    predicates,
-    python_classes,
-    struct_fields,
-    topic_routing,
-    unwrap,
-)
-from penstock.connect.transforms.python_step import step_of
-from penstock.connect.transforms.state import Step, TransformPlugin, closed, opened
-from penstock.errors import PenstockError
+from penstock.connect.definition import REQUIRED, Check, Property, aliases, full_name, listed, read_all
+from penstock.connect.transforms import python_classes
+from penstock.connect.transforms.plugin import TransformPlugin
+from penstock.connect.transforms.record_chain import PREDICATES, TRANSFORMS, OfClass, RecordTransform
 
 Config = Mapping[str, str | None]
 Kinds = Mapping[str, TransformPlugin[Any]]
@@ -37,14 +24,72 @@ class Classes:
     predicates: Kinds
 
 
-OF_SOURCES = Classes(
-    {
-        kind.name: kind
-        for family in (conversions, struct_fields, header_transforms, topic_routing, unwrap)
-        for kind in family.CLASSES
-    },
-    {kind.name: kind for kind in predicates.CLASSES},
-)
+# What is different for records of a source, which Kafka does not have yet, and for records of a sink.
+
+_UNSET = "records of a source have no {} yet when transforms run; remove the !, and the field is null"
+
+
+def _may_be_null(what: str) -> Check:
+    return lambda spec: _UNSET.format(what) if spec.endswith("!") else None
+
+
+def _not_in_sources(spec: str) -> str:
+    return "records of a source have no offset; only a sink connector can insert it"
+
+
+class OptionDifference(NamedTuple):
+    """What an option has in sources and in sinks instead of what `options.toml` and its class say."""
+
+    source: Mapping[str, Any] = {}
+    sink: Mapping[str, Any] = {}
+
+
+DIFFERENCES: dict[str, OptionDifference] = {
+    # Kafka sets these when it has a record: in a source they are null, so they cannot be required.
+    "partition.field": OptionDifference(
+        {"check": _may_be_null("partition")}, {"doc": "The field for the record's partition."}
+    ),
+    "timestamp.field": OptionDifference(
+        {"check": _may_be_null("timestamp")}, {"doc": "The field for the record's timestamp."}
+    ),
+    "offset.field": OptionDifference({"check": _not_in_sources}, {"doc": "The field for the record's offset."}),
+    # A source takes the time of the write instead of the record's.
+    "topic.format": OptionDifference(
+        sink={"doc": "The new topic, with ${topic} for the old one and ${timestamp} for the record's time."}
+    ),
+    # As in Debezium 3, which has no other options: a sink shall not lose deletes. Its predecessor, which sources
+    # follow, dropped them.
+    "delete.handling.mode": OptionDifference(
+        sink={
+            "default": "none",
+            "doc": "Deprecated; use delete.tombstone.handling.mode. none (default): a record without a value. "
+            "drop: deletes are dropped. rewrite: the row before with __deleted = true.",
+        }
+    ),
+    "drop.tombstones": OptionDifference(
+        sink={"doc": "Deprecated; use delete.tombstone.handling.mode. Drop the tombstones after deletes."}
+    ),
+    # A source knows all of its fields with a default, and all of its headers.
+    "replace.null.with.default": OptionDifference(sink={"doc": "Replace null by the schema's default."}),
+    "drop.fields.header.name": OptionDifference(sink={"doc": "A header that lists fields to drop."}),
+}
+
+
+def _in(direction: Literal["source", "sink"]) -> Classes:
+    def of(kinds: Kinds) -> dict[str, TransformPlugin[Any]]:
+        return {
+            name: replace(kind, options=tuple(_option(one, direction) for one in kind.options))
+            for name, kind in kinds.items()
+        }
+
+    return Classes(of(TRANSFORMS), of(PREDICATES))
+
+
+def _option(option: Property, direction: Literal["source", "sink"]) -> Property:
+    return replace(option, **getattr(DIFFERENCES.get(option.name, OptionDifference()), direction))
+
+
+OF_SOURCES, OF_SINKS = _in("source"), _in("sink")
 CLASSES: tuple[dict[str, str], ...] = tuple(
     {"class": name, "type": kind, "version": penstock.__version__}
     for kind, classes in (("transformation", OF_SOURCES.transforms), ("predicate", OF_SOURCES.predicates))
@@ -53,19 +98,15 @@ CLASSES: tuple[dict[str, str], ...] = tuple(
 """Class, type and version, as Connect's REST API lists its plugins."""
 
 
-def of_sources(config: Config) -> Classes:
-    """The classes that a source's configuration may use: with those of Python that it names."""
-    tolerant = (config.get("errors.tolerance") or "").strip().lower() == "all"
-    own = python_classes.classes(config, lambda kind: step_of(kind, tolerant=tolerant))
-    return Classes({**OF_SOURCES.transforms, **own}, OF_SOURCES.predicates) if own else OF_SOURCES
+def with_own(config: Config, classes: Classes) -> Classes:
+    """The classes that a configuration may use: with those of Python that it names."""
+    own = python_classes.classes(config)
+    return Classes({**classes.transforms, **own}, classes.predicates) if own else classes
 
 
-def definitions(config: Config, classes: Classes | None = None) -> list[Property]:
-    """The properties that a configuration's `transforms` and `predicates` add, with checks across them.
-
-    `classes` are those that it may use, by default a source's.
-    """
-    classes = classes or of_sources(config)
+def definitions(config: Config, classes: Classes) -> list[Property]:
+    """The properties that a configuration's `transforms` and `predicates` add, with checks across them."""
+    classes = with_own(config, classes)
     found = [_aliases("transforms", "transformation"), _aliases("predicates", "predicate")]
     for alias in listed(config.get("transforms")):
         found += _of_transform(config, alias, classes.transforms)
@@ -81,63 +122,20 @@ def options(name: str) -> Sequence[Property] | None:
     return kind.options if kind else None
 
 
-@public("connect.transforms.chain")
-def chain(config: Config) -> list[Transform]:
-    """The transforms of a configuration: the properties `transforms`, `predicates` and those of their aliases.
-
-    Raises PenstockError for wrong properties. Applying the transforms raises PenstockError for records that do not fit.
-    """
-    if wrong := read_all(definitions(config), config)[1]:
-        name, messages = next(iter(wrong.items()))
-        raise PenstockError(messages[0], where=name, next="correct this property, see docs/connect-transforms.md")
-    steps = [_step(one) for one in chosen(config, of_sources(config))]
-    return [_together(steps)] if steps else []
-
-
-def _together(steps: Sequence[Step]) -> Transform:
-    """All steps as one transform, because `State` between steps has more than `TypedRecords`."""
-
-    def transform(records: TypedRecords) -> TypedRecords:
-        state = opened(records).settled()
-        for step in steps:
-            changed = step(state)
-            if changed is None:
-                return records.only(F.lit(False))
-            state = changed.settled()
-        return closed(state, records)
-
-    return transform
-
-
-def _step(one: Chosen) -> Step:
-    step: Step = one.transform.make(one.values)
-    if one.predicate is None:
-        return step
-    return predicates.where(one.predicate.make(one.predicate_values), one.negate, step)
-
-
-class Chosen(NamedTuple):
-    """A transform of a configuration, and the predicate that selects its records."""
-
-    alias: str
-    transform: TransformPlugin[Any]
-    values: Mapping[str, Any]
-    predicate: TransformPlugin[Any] | None
-    predicate_values: Mapping[str, Any]
-    negate: bool
-
-
-def chosen(config: Config, classes: Classes) -> Iterator[Chosen]:
+def chosen(config: Config, classes: Classes) -> Iterator[RecordTransform]:
     """The transforms of a valid configuration, in their order."""
+    classes = with_own(config, classes)
     for alias in listed(config.get("transforms")):
         prefix = f"transforms.{alias}."
         transform, values = _with_values(config, prefix, classes.transforms)
+        # A class of Python is loaded where records are changed.
+        own = transform.make(values) if transform.name.startswith(python_classes.PREFIX) else None
         negate = (config.get(f"{prefix}negate") or "").strip().lower() == "true"
+        predicate = None
         if named := config.get(f"{prefix}predicate"):
-            tested = _with_values(config, f"predicates.{named.strip()}.", classes.predicates)
-            yield Chosen(alias, transform, values, *tested, negate)
-        else:
-            yield Chosen(alias, transform, values, None, {}, negate)
+            test, tested = _with_values(config, f"predicates.{named.strip()}.", classes.predicates)
+            predicate = OfClass(test.name, tested)
+        yield RecordTransform(alias, OfClass(transform.name, values, own), predicate, negate)
 
 
 def _with_values(config: Config, prefix: str, kinds: Kinds) -> tuple[TransformPlugin[Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The records between the steps of a chain of transforms, edits of their structs, and what a transform class is.
+"""The records between the steps of a source's chain of transforms, as columns, and edits of their structs.
 
 Before a step takes a struct apart, the struct becomes a column of the frame (`pinned`). Otherwise each field would
 contain the whole expression of the record, and the expression would grow exponentially with the steps.
@@ -6,20 +6,17 @@ contain the whole expression of the record, and the expression would grow expone
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial, reduce
-from importlib.resources import files
+from functools import reduce
 from operator import and_, or_
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F
 
 from penstock.codec.connect_schema import Schema, nothing
 from penstock.codec.typed_records import RecordPart, Side, TypedRecords
-from penstock.connect.definition import Check, Property, from_toml
 from penstock.errors import PenstockError
 
 BASICS = ("name", "version", "parameters")
@@ -226,18 +223,11 @@ def _refuse_twins(names: list[str], part: RecordPart) -> None:
         )
 
 
-# Classes of transforms and predicates: their names, options, and how steps are made from the options' values.
-
-
-KAFKA = "org.apache.kafka.connect.transforms."
-DEBEZIUM = "io.debezium.transforms."
-Values = Mapping[str, Any]
-"""The values of a class's options, by name without a prefix."""
-Made = TypeVar("Made")
+# Predicates.
 
 
 @dataclass(frozen=True)
-class Test:
+class ColumnTest:
     """A predicate with its options: a condition, or a bool for all records.
 
     `narrowed` returns what is known about records for which the predicate holds, or does not hold.
@@ -245,67 +235,3 @@ class Test:
 
     holds: Callable[[State], Column | bool]
     narrowed: Callable[[State, bool], State] = lambda state, holds: state
-
-
-@dataclass(frozen=True)
-class TransformPlugin(Generic[Made]):
-    """A class that makes steps or tests; `problem` returns the error of the options together, or None."""
-
-    name: str
-    options: tuple[Property, ...]
-    make: Callable[[Values], Made]
-    problem: Callable[[Values], str | None] = lambda values: None
-
-
-Transformation = TransformPlugin[Step]
-Predicate = TransformPlugin[Test]
-
-
-def plugin(
-    name: str,
-    make: Callable[[Values], Made],
-    checks: Mapping[str, Check] | None = None,
-    problem: Callable[[Values], str | None] = lambda values: None,
-) -> TransformPlugin[Made]:
-    """The class with the options in options.toml; `checks` are of their values, by option."""
-    sections, own = _sections(), name.rpartition(".")[2].partition("$")[0]
-    options = {option: about or sections["*"][option] for option, about in sections[own].items()}
-    described = (from_toml(option, about, check=(checks or {}).get(option)) for option, about in options.items())
-    return TransformPlugin(name, tuple(described), make, problem)
-
-
-@cache
-def _sections() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((files("penstock.connect.transforms") / "options.toml").read_text())
-
-
-def on_key_and_value(
-    name: str,
-    make: Callable[[Side, Values], Step],
-    checks: Mapping[str, Check] | None = None,
-    problem: Callable[[Values], str | None] = lambda values: None,
-) -> list[Transformation]:
-    """The `$Key` and `$Value` classes of one of Kafka's transforms."""
-    sides: tuple[Side, ...] = ("key", "value")
-    return [plugin(f"{KAFKA}{name}${side.capitalize()}", partial(make, side), checks, problem) for side in sides]
-
-
-def on_each(change: Callable[[RecordPart, Values], RecordPart]) -> Callable[[Side, Values], Step]:
-    """A step that changes each key or value on its own."""
-    return lambda side, values: lambda state: state.each(side, lambda part: change(part, values))
-
-
-def not_empty(value: Any) -> str | None:
-    return None if value else "String must be non-empty"
-
-
-def some_names(value: Any) -> str | None:
-    return None if value else "Empty list"
-
-
-def one_of(*allowed: str) -> Check:
-    return lambda value: None if value in allowed else f"String must be one of: {', '.join(allowed)}"
-
-
-def one_of_any_case(*allowed: str) -> Check:
-    return lambda value: None if value.lower() in allowed else f"Value must be one of {', '.join(allowed)}"

@@ -1,4 +1,4 @@
-"""Kafka's transforms of structs, objects and their fields, for records.
+"""Kafka's transforms of structs, objects and their fields.
 
 InsertField, ReplaceField, MaskField and SetSchemaMetadata change them; ExtractField, HoistField, Flatten and ValueToKey
 take values out of structs, and make structs of values.
@@ -6,29 +6,20 @@ take values out of structs, and make structs of values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
 from penstock.connect.java import numbers as java_numbers
-from penstock.connect.record_transforms.record_steps import (
-    Change,
-    Fields,
-    PerSchema,
-    Step,
-    Values,
-    basics,
-    fields_of,
-    is_optional,
-    object_of,
-    on_part,
-    struct_schema,
-)
 from penstock.connect.records.json_data import MOST_DEPTH
 from penstock.connect.records.record import (
     INTEGERS,
+    NOWHERE,
     ConnectRecord,
     Date,
     NoValue,
@@ -37,15 +28,35 @@ from penstock.connect.records.record import (
     Timestamp,
     type_name,
 )
-from penstock.connect.transforms.conversions import TIMESTAMP
-from penstock.connect.transforms.struct_fields import named, path_steps, renames
+from penstock.connect.transforms.conversions import LOGICAL, TIMESTAMP
+from penstock.connect.transforms.plugin import KAFKA, not_empty, on_key_and_value, plugin, some_names
+from penstock.connect.transforms.steps import (
+    KEY,
+    VALUE,
+    Change,
+    Fields,
+    Misfit,
+    PartStep,
+    PerSchema,
+    Shapes,
+    Values,
+    basics,
+    distinct,
+    fields_of,
+    is_optional,
+    object_of,
+    require_fields,
+    struct_schema,
+)
 
+# A name in backticks ends at the first backtick without a backslash before it and with a dot or the end after it.
+_QUOTED = re.compile(r"`(.*?)(?<!\\)`(?=\.|$)")
 Inserted = tuple[Schema, Callable[[ConnectRecord], Any]]
 """The schema of a field to insert, and its value."""
 _INSERTED: dict[str, Inserted] = {
     "topic": ({"type": "string"}, lambda record: record.topic),
-    "partition": ({"type": "int32"}, lambda record: record.partition),
-    "offset": ({"type": "int64"}, lambda record: record.offset),
+    "partition": ({"type": "int32"}, lambda record: None if record.partition == NOWHERE else record.partition),
+    "offset": ({"type": "int64"}, lambda record: None if record.offset == NOWHERE else record.offset),
     "timestamp": (
         {"type": "int64", "name": TIMESTAMP, "version": 1},
         lambda record: None if record.millis is None else Timestamp(record.millis),
@@ -53,7 +64,12 @@ _INSERTED: dict[str, Inserted] = {
 }
 
 
-def insert_field(side: Side, values: Values) -> Step:
+def named(spec: str) -> tuple[str, bool]:
+    """A field's name and whether it is optional."""
+    return (spec[:-1], spec[-1] == "?") if spec[-1:] in ("!", "?") else (spec, True)
+
+
+def insert_field(side: Side, values: Values) -> PartStep:
     static: Inserted = {"type": "string"}, lambda record: values["static.value"]
     chosen: list[tuple[str, Schema, Callable[[ConnectRecord], Any]]] = []
     for what, (about, of) in {**_INSERTED, "static": static}.items():
@@ -78,10 +94,19 @@ def insert_field(side: Side, values: Values) -> Step:
 
         return struct_schema([*fields.schemas.items(), *((name, own) for name, own, _ in chosen)], schema), change
 
-    return on_part(side, plain, plan)
+    return PartStep(side, plain, plan)
 
 
-def replace_field(side: Side, values: Values) -> Step:
+def _nothing_inserted(values: Values) -> str | None:
+    names = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
+    if not any(values[name] for name in names):
+        return "No field insertion configured"
+    if values["static.field"] and values["static.value"] is None:
+        return f"No value specified for static field: {values['static.field']}"
+    return None
+
+
+def replace_field(side: Side, values: Values) -> PartStep:
     exclude, include = values["exclude"] or values["blacklist"], values["include"] or values["whitelist"]
     renamed, defaults = renames(values), values["replace.null.with.default"]
 
@@ -102,13 +127,23 @@ def replace_field(side: Side, values: Values) -> Step:
         made = struct_schema([(renamed.get(name, name), fields.schemas[name]) for name in left], schema)
         return made, lambda row, record: {new: fields.get(row, old, defaults) for new, old in names.items()}
 
-    return on_part(side, plain, plan)
+    return PartStep(side, plain, plan)
+
+
+def renames(values: Values) -> dict[str, str]:
+    """The new names of ReplaceField by the old ones."""
+    return dict(pair.split(":") for pair in values["renames"])
+
+
+def _pairs(names: list[str]) -> str | None:
+    wrong = [pair for pair in names if len([half for half in pair.split(":") if half]) != 2 or pair.count(":") != 1]
+    return f"Invalid rename mapping: {wrong[0]}" if wrong else None
 
 
 # MaskField.
 
 
-def mask_field(side: Side, values: Values) -> Step:
+def mask_field(side: Side, values: Values) -> PartStep:
     names, masked = values["fields"], _mask(values["replacement"])
 
     def plain(value: Any, record: ConnectRecord) -> dict[str, Any]:
@@ -125,7 +160,33 @@ def mask_field(side: Side, values: Values) -> Step:
 
         return schema, change
 
-    return on_part(side, plain, plan, nulls=True)
+    def check(schema: Schema) -> None:
+        for name in names:
+            if (own := fields_of(schema).schemas.get(name)) is not None:
+                _require_mask(name, own, values["replacement"])
+
+    return PartStep(side, plain, plan, nulls=True, check=check)
+
+
+def _require_mask(name: str, schema: Schema, replacement: str | None) -> None:
+    """Raise NoValue if no value of a field but null can be masked."""
+    try:
+        _mask(replacement)(_EXAMPLES[schema["name"] if schema.get("name") in LOGICAL else schema["type"]], schema)
+    except NoValue:
+        raise Misfit(
+            f"a field of type {schema.get('name', schema['type'])} cannot be masked"
+            + ("" if replacement is None else f" with {replacement!r}"),
+            place=f"field {name}",
+            next="remove the field with ReplaceField, or use no replacement or one of the field's type",
+        ) from None
+
+
+_EXAMPLES: dict[str, Any] = {
+    **dict.fromkeys(INTEGERS, 0),
+    **{name: kind(0) for name, kind in zip(LOGICAL, (Date, TimeOfDay, Timestamp), strict=True)},
+    **{"float": 0.0, "double": 0.0, "boolean": False, "string": "", "bytes": b"", "array": [], "map": {}, "struct": {}},
+}
+"""A value of each type."""
 
 
 def _mask(replacement: str | None) -> Callable[[Any, Schema | None], Any]:
@@ -162,7 +223,7 @@ def _instead(value: Any, kind: str, replacement: str) -> Any:
 # SetSchemaMetadata, ExtractField, HoistField, ValueToKey.
 
 
-def set_schema_metadata(side: Side, values: Values) -> Step:
+def set_schema_metadata(side: Side, values: Values) -> PartStep:
     given = {"name": values["schema.name"], "version": values["schema.version"]}
 
     def plan(schema: Schema) -> tuple[Schema, Change]:
@@ -177,10 +238,15 @@ def set_schema_metadata(side: Side, values: Values) -> Step:
             raise NoValue(f"its {side} has no schema")
         return None
 
-    return on_part(side, plain, plan, nulls=True)
+    return PartStep(side, plain, plan, nulls=True)
 
 
-def extract_field(side: Side, values: Values) -> Step:
+def _no_metadata(values: Values) -> str | None:
+    given = values["schema.name"] is not None or values["schema.version"] is not None
+    return None if given else "Neither schema name nor version configured"
+
+
+def extract_field(side: Side, values: Values) -> PartStep:
     path = path_steps(values["field"], values["field.syntax.version"])
     *outer, last = path
 
@@ -195,8 +261,7 @@ def extract_field(side: Side, values: Values) -> Step:
         levels = []
         for name in path:
             fields = fields_of(schema)
-            if name not in fields.schemas:
-                raise NoValue(f"it has no field {values['field']}; it has {', '.join(fields.schemas)}"[:300])
+            require_fields(fields, [name], "it")
             levels.append(fields)
             schema = fields.schemas[name]
 
@@ -207,10 +272,18 @@ def extract_field(side: Side, values: Values) -> Step:
 
         return schema, change
 
-    return on_part(side, plain, plan, nulls=True)
+    return PartStep(side, plain, plan, nulls=True)
 
 
-def hoist_field(side: Side, values: Values) -> Step:
+def _version(version: str) -> str | None:
+    return None if version.upper() in ("V1", "V2") else "String must be one of: V1, V2"
+
+
+def _wrong_path(values: Values) -> str | None:
+    return path_problem(values["field"], values["field.syntax.version"])
+
+
+def hoist_field(side: Side, values: Values) -> PartStep:
     name = values["field"]
 
     def plan(schema: Schema) -> tuple[Schema, Change]:
@@ -221,23 +294,29 @@ def hoist_field(side: Side, values: Values) -> Step:
 
         return struct_schema([(name, schema)]), change
 
-    return on_part(side, lambda value, record: {name: value}, plan, nulls=True)
+    return PartStep(side, lambda value, record: {name: value}, plan, nulls=True)
 
 
-def value_to_key(values: Values) -> Step:
-    names = values["fields"]
+@dataclass(frozen=True)
+class ValueToKey:
+    """Makes a key of fields of the value."""
 
-    def plan(schema: Schema) -> tuple[Schema, Callable[[Any], dict[str, Any]]]:
+    names: tuple[str, ...]
+    defaults: bool
+    reads: ClassVar[frozenset[str]] = frozenset((VALUE,))
+    writes: ClassVar[frozenset[str]] = frozenset((KEY,))
+
+    def plan(self, schema: Schema) -> tuple[Schema, Callable[[Any], dict[str, Any]]]:
         fields = fields_of(schema)
-        if missing := [name for name in names if name not in fields.schemas]:
-            raise NoValue(f"its value has no field {', '.join(missing)}; it has {', '.join(fields.schemas)}"[:300])
-        made = struct_schema([(name, fields.schemas[name]) for name in names])
-        defaults = values["replace.null.with.default"]
-        return made, lambda row: {name: fields.get(row, name, defaults) for name in names}
+        require_fields(fields, self.names, "its value")
+        made = struct_schema([(name, fields.schemas[name]) for name in self.names])
+        return made, lambda row: {name: fields.get(row, name, self.defaults) for name in self.names}
 
-    plans = PerSchema(plan)
+    @cached_property
+    def _plans(self) -> PerSchema[tuple[Schema, Callable[[Any], dict[str, Any]]]]:
+        return PerSchema(self.plan)
 
-    def step(record: ConnectRecord) -> ConnectRecord:
+    def __call__(self, record: ConnectRecord) -> ConnectRecord:
         schema, value = record.value
         if value is None:
             raise NoValue(
@@ -245,17 +324,22 @@ def value_to_key(values: Values) -> Step:
             )
         if schema is None:
             row = object_of(value)
-            return record._replace(key=Part(None, {name: row.get(name) for name in names}))
-        made, key = plans(schema)
+            return record._replace(key=Part(None, {name: row.get(name) for name in self.names}))
+        made, key = self._plans(schema)
         return record._replace(key=Part(made, key(value)))
 
-    return step
+    def planned(self, shapes: Shapes) -> Shapes:
+        return shapes.with_side(KEY, distinct(self.plan(schema)[0] for schema in shapes.values))
+
+
+def value_to_key(values: Values) -> ValueToKey:
+    return ValueToKey(tuple(values["fields"]), values["replace.null.with.default"])
 
 
 # Flatten.
 
 
-def flatten(side: Side, values: Values) -> Step:
+def flatten(side: Side, values: Values) -> PartStep:
     delimiter = values["delimiter"]
 
     def plain(value: Any, record: ConnectRecord) -> dict[str, Any]:
@@ -269,7 +353,7 @@ def flatten(side: Side, values: Values) -> Step:
         made = struct_schema([(name, own) for name, _, own in found], schema)
         return made, lambda row, record: {name: _value_at(row, path) for name, path, _ in found}
 
-    return on_part(side, plain, plan)
+    return PartStep(side, plain, plan)
 
 
 def _leaves(row: dict[str, Any], prefix: str, delimiter: str, depth: int) -> Iterator[tuple[str, Any]]:
@@ -314,3 +398,52 @@ def _paths(schema: Schema, above: Path, optional: bool, default: Any) -> Iterato
             items = {"items": own["items"]} if own["type"] == "array" else {}
             made = {"type": own["type"], **items, "optional": may_lack, **basics(own)}
             yield path, made if given is None else {**made, "default": given}
+
+
+# Paths to nested fields: version 2 of the syntax of KIP-821, `a.b`, with backticks around names that contain dots.
+
+
+def path_steps(path: str, version: str) -> list[str]:
+    """The names of a path; raises ValueError for an unpaired backtick."""
+    if version.upper() == "V1":
+        return [path]
+    found, rest = [], path
+    while True:
+        if rest.startswith("`"):
+            quoted = _QUOTED.match(rest)
+            if not quoted:
+                raise ValueError(
+                    f"Incomplete backtick pair in path: [{path}], consider adding a backslash before backtick "
+                    f"at position {len(path) - len(rest)} to escape it"
+                )
+            # A backslash escapes only a backtick that would end the name.
+            found.append(re.sub(r"\\`(?=\.)", "`", quoted[1]))
+            rest = rest[quoted.end() :]
+        else:
+            name, dot, after = rest.partition(".")
+            found.append(name)
+            rest = dot + after
+        if not rest:
+            return found
+        rest = rest[1:]
+
+
+def path_problem(path: str, version: str) -> str | None:
+    """The error of a path, or None."""
+    try:
+        path_steps(path, version)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+CLASSES = (
+    *on_key_and_value("InsertField", insert_field, problem=_nothing_inserted),
+    *on_key_and_value("ReplaceField", replace_field, {"renames": _pairs}),
+    *on_key_and_value("MaskField", mask_field, {"fields": some_names, "replacement": not_empty}),
+    *on_key_and_value("SetSchemaMetadata", set_schema_metadata, problem=_no_metadata),
+    *on_key_and_value("ExtractField", extract_field, {"field.syntax.version": _version}, _wrong_path),
+    *on_key_and_value("HoistField", hoist_field),
+    *on_key_and_value("Flatten", flatten),
+    plugin(f"{KAFKA}ValueToKey", value_to_key, {"fields": some_names}),
+)

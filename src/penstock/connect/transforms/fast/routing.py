@@ -1,86 +1,29 @@
-"""Transforms that choose the topic of records or drop them: RegexRouter, TimestampRouter, Filter, ByLogicalTableRouter.
-
-Regular expressions are Java's, and run in `java_regex`, which bounds their time. Java itself only says whether it knows
-them: its matcher cannot be interrupted, and its stack overflows, which ends Spark's process.
-"""
+"""Steps on columns that choose the topic of records or drop them: RegexRouter, TimestampRouter, Filter,
+ByLogicalTableRouter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, functions as F, types as st
 from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.codec.connect_schema import avro_name
 from penstock.codec.typed_records import RecordPart
-from penstock.connect.java import regex as java_regex, simple_date_format
+from penstock.connect.java import regex as java_regex
 from penstock.connect.java.bounded_regex import Overrun
-from penstock.connect.transforms.conversions import formatted
-from penstock.connect.transforms.state import (
-    DEBEZIUM,
-    KAFKA,
-    State,
-    Step,
-    Values,
-    fields,
-    is_event,
-    one_of_any_case,
-    plugin,
-    rebuilt,
-    topic_column,
-)
+from penstock.connect.java.regex_check import CORRECT
+from penstock.connect.transforms.fast.state import State, Step, fields, is_event, rebuilt, topic_column
+from penstock.connect.transforms.fast.times import formatted
+from penstock.connect.transforms.plugin import DEBEZIUM, KAFKA
+from penstock.connect.transforms.steps import Values
 from penstock.errors import PenstockError
-from penstock.spark_runtime.jvm import jvm_of_process
 
-# PySpark raises Java's IllegalArgumentException as its own.
-JAVA_ERRORS = (Py4JJavaError, IllegalArgumentException)
-CORRECT = "correct the expression of this transform or predicate"
 T = TypeVar("T")
 BY_TABLE = "the transform ByLogicalTableRouter"
-
-
-def regex_problem(pattern: str) -> str | None:
-    """Why a regular expression is not one of Java, or cannot be used, or None.
-
-    Without a Spark session nobody can ask Java, whose reasons are better.
-    """
-    jvm = jvm_of_process()
-    try:
-        if jvm is not None:
-            jvm.java.util.regex.Pattern.compile(pattern)
-        java_regex.compiled(pattern)
-    except JAVA_ERRORS as error:
-        return str(getattr(error, "java_exception", error)).partition("\n")[0]
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def regex_check(pattern: str) -> str | None:
-    """The check of a property that is a Java regular expression, in Kafka's words."""
-    problem = regex_problem(pattern)
-    return f"Invalid regex: {problem}" if problem else None
-
-
-def fits_whole(pattern: str, text: str) -> bool:
-    """Whether a Java regular expression, which is valid, matches the whole text."""
-    return bool(fitting(pattern, [text]))
-
-
-def fitting(pattern: str, texts: Iterable[str]) -> list[str]:
-    """The texts that a Java regular expression, which is valid, matches as a whole.
-
-    Raises PenstockError if that takes too long.
-    """
-    try:
-        return java_regex.fitting(pattern, texts)
-    except Overrun as error:
-        raise PenstockError(str(error), where="the connector's configuration", next=CORRECT) from None
 
 
 def matches(state: State, pattern: str) -> Column | bool:
@@ -170,12 +113,6 @@ def _filter(values: Values) -> Step:
 # Debezium's ByLogicalTableRouter: several tables in one topic, with another key field for the table.
 
 
-def _no_replacement(values: Values) -> str | None:
-    if values["key.field.regex"] and not values["key.field.replacement"]:
-        return "key.field.replacement must be non-empty if key.field.regex is set."
-    return None
-
-
 def _by_logical_table(values: Values) -> Step:
     def apply(state: State) -> State:
         if not isinstance(state.topic, str):
@@ -229,18 +166,9 @@ def _renamed(part: RecordPart, name: str) -> RecordPart:
     return RecordPart(part.payload, schema | {"name": name} | rest)
 
 
-CLASSES = (
-    plugin(f"{KAFKA}RegexRouter", _regex_router, {"regex": regex_check}),
-    plugin(f"{KAFKA}TimestampRouter", _timestamp_router, {"timestamp.format": simple_date_format.problem}),
-    plugin(f"{KAFKA}Filter", _filter),
-    plugin(
-        f"{DEBEZIUM}ByLogicalTableRouter",
-        _by_logical_table,
-        {
-            "topic.regex": regex_check,
-            "key.field.regex": regex_check,
-            "schema.name.adjustment.mode": one_of_any_case("none", "avro"),
-        },
-        _no_replacement,
-    ),
-)
+STEPS: dict[str, Callable[[Values], Step]] = {
+    f"{KAFKA}RegexRouter": _regex_router,
+    f"{KAFKA}TimestampRouter": _timestamp_router,
+    f"{KAFKA}Filter": _filter,
+    f"{DEBEZIUM}ByLogicalTableRouter": _by_logical_table,
+}

@@ -1,32 +1,28 @@
-"""Transforms of records that choose their topic, drop them, or change their headers; and predicates."""
+"""Transforms that choose topics or drop records: RegexRouter, TimestampRouter, Filter, ByLogicalTableRouter."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from penstock.codec.connect_schema import Schema, avro_name
-from penstock.codec.typed_records import Side
-from penstock.connect.java import regex as java_regex
+from penstock.connect.java import regex as java_regex, simple_date_format
+from penstock.connect.java.regex_check import regex_check
 from penstock.connect.java.simple_date_format import DateFormat
-from penstock.connect.record_transforms.record_steps import (
+from penstock.connect.records.record import ConnectRecord, NoValue, Part
+from penstock.connect.transforms.plugin import DEBEZIUM, KAFKA, one_of_any_case, plugin
+from penstock.connect.transforms.steps import (
     PerSchema,
     Step,
     Values,
     fields_of,
     is_optional,
     object_of,
-    part_of,
     struct_schema,
-    with_part,
 )
-from penstock.connect.records.deserializers import HEADER
-from penstock.connect.records.record import ConnectRecord, NoValue, Part
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-Test = Callable[[ConnectRecord], bool]
 
 
 def routed(record: ConnectRecord, topic: str) -> ConnectRecord:
@@ -116,68 +112,33 @@ def is_envelope(schema: Schema) -> bool:
     return schema["type"] == "struct" and str(schema.get("name")).endswith(".Envelope")
 
 
-# Headers.
+def _wrong_template(regex: str, replacement: str) -> Callable[[Values], str | None]:
+    """The error of a replacement, in the options with these names."""
+    return lambda values: java_regex.template_problem(values[regex], values[replacement] or "")
 
 
-def insert_header(values: Values) -> Step:
-    added = ((values["header"], HEADER(values["value.literal"].encode())),)
-    return lambda record: record._replace(headers=record.headers + added)
+def _wrong_tables(values: Values) -> str | None:
+    if wrong := _wrong_template("topic.regex", "topic.replacement")(values):
+        return wrong
+    if not values["key.field.regex"]:
+        return None
+    if not values["key.field.replacement"]:
+        return "key.field.replacement must be non-empty if key.field.regex is set."
+    return _wrong_template("key.field.regex", "key.field.replacement")(values)
 
 
-def drop_headers(values: Values) -> Step:
-    names = values["headers"]
-
-    def step(record: ConnectRecord) -> ConnectRecord:
-        return record._replace(headers=tuple(one for one in record.headers if one[0] not in names))
-
-    return step
-
-
-def header_from(side: Side, values: Values) -> Step:
-    names, moves = list(zip(values["fields"], values["headers"], strict=True)), values["operation"] == "move"
-    moved = set(values["fields"])
-
-    def plan(schema: Schema) -> tuple[Schema, Callable[[Any], tuple[Any, list[tuple[str, Part]]]]]:
-        fields, defaults = fields_of(schema), values["replace.null.with.default"]
-        if missing := [name for name, _ in names if name not in fields.schemas]:
-            raise NoValue(f"its {side} has no field {', '.join(missing)}; it has {', '.join(fields.schemas)}"[:300])
-        kept = [(name, own) for name, own in fields.schemas.items() if name not in moved]
-
-        def taken(row: Any) -> tuple[Any, list[tuple[str, Part]]]:
-            found = [(new, Part(fields.schemas[old], fields.get(row, old, defaults))) for old, new in names]
-            return ({name: fields.get(row, name, defaults) for name, _ in kept} if moves else row), found
-
-        return struct_schema(kept, schema) if moves else schema, taken
-
-    plans = PerSchema(plan)
-
-    def step(record: ConnectRecord) -> ConnectRecord:
-        schema, value = part_of(record, side)
-        if value is None:
-            raise NoValue(f"it has no {side} to take headers from")
-        if schema is None:
-            row = object_of(value)
-            added = [(new, Part(None, row.get(old))) for old, new in names]
-            left = {name: one for name, one in row.items() if name not in moved} if moves else row
-        else:
-            schema, taken = plans(schema)
-            left, added = taken(value)
-        return with_part(record, side, Part(schema, left))._replace(headers=(*record.headers, *added))
-
-    return step
-
-
-# Predicates.
-
-
-def topic_name_matches(values: Values) -> Test:
-    matches = java_regex.matching(values["pattern"])
-    return lambda record: matches(record.topic)
-
-
-def has_header_key(values: Values) -> Test:
-    return lambda record: any(name == values["name"] for name, _ in record.headers)
-
-
-def record_is_tombstone(values: Values) -> Test:
-    return lambda record: record.value.value is None
+CLASSES = (
+    plugin(f"{KAFKA}RegexRouter", regex_router, {"regex": regex_check}, _wrong_template("regex", "replacement")),
+    plugin(f"{KAFKA}TimestampRouter", timestamp_router, {"timestamp.format": simple_date_format.problem}),
+    plugin(f"{KAFKA}Filter", drop),
+    plugin(
+        f"{DEBEZIUM}ByLogicalTableRouter",
+        by_logical_table_router,
+        {
+            "topic.regex": regex_check,
+            "key.field.regex": regex_check,
+            "schema.name.adjustment.mode": one_of_any_case("none", "avro"),
+        },
+        _wrong_tables,
+    ),
+)
