@@ -1,13 +1,56 @@
-"""Contact points of CQL: nodes to connect to first, or a JSON object with the addresses where nodes are reached."""
+"""How a configuration says to reach its cluster: a login, TLS, and contact points.
+
+Contact points are the nodes to connect to first, or a JSON object with the addresses where nodes are reached.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.connect.definition import of_property
+from penstock.database.access import Access
 
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+)(?::(\d{1,5}))?")
 MOST_NODES = 1000
 """The most nodes whose addresses are translated."""
+LOCAL = "127.0.0.1"
+"""The contact point of a configuration without one."""
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """The properties of both sink connectors that say how to connect."""
+
+    points: str = field(metadata=of_property("scylladb.contact.points", "contactPoints"))
+    port: int = field(metadata=of_property("scylladb.port", "port"))
+    """Of nodes that are given without one."""
+    user: str = field(metadata=of_property("scylladb.username", "auth.username"))
+    password: str = field(repr=False, metadata=of_property("scylladb.password", "auth.password"))
+    local_dc: str = field(metadata=of_property("scylladb.loadbalancing.localdc", "loadBalancing.localDc"))
+    consistency: str = field(
+        metadata=of_property("scylladb.consistency.level", "datastax-java-driver.basic.request.consistency")
+    )
+    tls: bool = field(metadata=of_property("scylladb.ssl.enabled"))
+    verify_hostname: bool = field(metadata=of_property("scylladb.ssl.hostname.verification", "ssl.hostnameValidation"))
+    files: Mapping[str, str]
+    """The arguments `ca`, `certificate` and `key` of `Access`."""
+
+    def access(self) -> Access:
+        hosts, translations = reached(self.points or LOCAL, self.port)
+        return Access(
+            hosts,
+            self.user,
+            self.password,
+            self.local_dc,
+            self.consistency,
+            tls=self.tls,
+            verify_hostname=self.verify_hostname,
+            translated=translations,
+            **self.files,
+        )
 
 
 def problem(text: str) -> str | None:

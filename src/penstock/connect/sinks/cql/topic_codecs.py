@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from penstock.codec import exact_json
+from penstock.connect.definition import of_property
 from penstock.connect.java.date_time_formatter import DatePattern, Moment, date_pattern, zone_of
 from penstock.connect.records.column_numbers import MOST_DIGITS, number_of
 from penstock.connect.records.record import Date, Timestamp, type_name
@@ -54,11 +55,11 @@ def _grouped(locale: str) -> re.Pattern[str]:
 class TopicCodec:
     """How values of a topic are read; `unit` is in nanoseconds."""
 
-    locale: str
-    zone: str
-    timestamp: str
-    date: str
-    time: str
+    locale: str = field(metadata=of_property("codec.locale"))
+    zone: str = field(metadata=of_property("codec.timeZone"))
+    timestamp: str = field(metadata=of_property("codec.timestamp"))
+    date: str = field(metadata=of_property("codec.date"))
+    time: str = field(metadata=of_property("codec.time"))
     unit: int
 
     def value(self, kind: CqlType, value: Any, *, typed: bool) -> Any:

@@ -56,8 +56,8 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
 class FileStreamSettings:
     """What a valid configuration says."""
 
-    file: Path = field(metadata=of_property("file", lambda name: Path(name).absolute()))
-    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", tolerance_of))
+    file: Path = field(metadata=of_property("file", convert=lambda name: Path(name).absolute()))
+    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", convert=tolerance_of))
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> FileStreamSettings:

@@ -139,8 +139,10 @@ class FilesSettings:
     """The most milliseconds of a file, by the times of its records; below 1 for no limit."""
     delimiter: str = field(metadata=of_property("file.delim"))
     width: int = field(metadata=of_property("filename.offset.zero.pad.width"))
-    skips_nulls: bool = field(metadata=of_property("behavior.on.null.values", lambda choice: choice == "ignore"))
-    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", tolerance_of))
+    skips_nulls: bool = field(
+        metadata=of_property("behavior.on.null.values", convert=lambda choice: choice == "ignore")
+    )
+    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", convert=tolerance_of))
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> FilesSettings:

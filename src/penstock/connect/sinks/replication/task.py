@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -22,13 +22,11 @@ from penstock.codec.problem import BEGINNINGS, PROBLEM
 from penstock.codec.registry import Registry
 from penstock.connect.records.deserializers import RawRecord
 from penstock.connect.records.record import NOTHING, ConnectRecord
-from penstock.connect.sinks.cql.properties import access
 from penstock.connect.sinks.destination import Bad
 from penstock.connect.sinks.record_sink import SinkTask
-from penstock.connect.sinks.replication.properties import Target, event_format, target
+from penstock.connect.sinks.replication.properties import ReplicationSettings, Target, event_format, settings
 from penstock.connect.sinks.task import DeadLetterTopic, shown
 from penstock.cql.cql_writer import described
-from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.metrics import delays
 from penstock.query.query import Batch, Query, in_batches, write
@@ -161,31 +159,30 @@ class ReplicationTask(SinkTask):
         }
 
     def _applied(self, topic: str, records: DataFrame, letters: DeadLetterTopic | None) -> Query:
-        format, limits = event_format(self.config), self._limits
+        format = event_format(self.config)
         if isinstance(format.registry, Registry) and not format.registry.versions(f"{topic}-value"):
             raise NoEvents(
                 f"the topic {topic} has no events yet: the schema registry has no subject {topic}-value",
                 where=format.registry.url,
                 next="start the source connector",
             )
-        reach, wanted = access(self.values), self._target(topic)
-        table = described(reach, wanted.table, limits.patience)
+        own, target = self._settings, self._target(topic)
+        table = described(own.access, target.table, own.limits.patience)
         registry = format.registry if isinstance(format.registry, Registry) else None
-        tolerated, shows = self.values["errors.tolerance"] == "all", self.values["errors.log.include.messages"]
-        bad = BadEvents(tolerated, letters, registry, f"{topic}-value", shows)
-        changes = event_changes(records, topic, table, format, source=wanted.source)
-        return write(changes, EventSink(ReplicateSink(table, reach, limits), bad))
+        bad = BadEvents(own.tolerated, letters, registry, f"{topic}-value", own.shows)
+        changes = event_changes(records, topic, table, format, source=target.source)
+        return write(changes, EventSink(ReplicateSink(table, own.access, own.limits), bad))
 
-    @property
-    def _limits(self) -> RequestLimits:
-        return RequestLimits(timeout=timedelta(milliseconds=max(self.values["scylladb.execute.timeout.ms"], 1)))
+    @cached_property
+    def _settings(self) -> ReplicationSettings:
+        return settings(self.values, self.config)
 
     def _target(self, topic: str) -> Target:
-        found = target(self.values, topic)
-        if found is None:
+        target = self._settings.targets.target(topic)
+        if target is None:
             raise PenstockError(
                 f"the topic {topic} does not name its table at its end",
                 where=f"connector {self.connector}",
                 next=f"give topic.{topic}.table",
             )
-        return found
+        return target
