@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from penstock.console.reading import long_history
 from penstock.console.reading.connect_clusters import ACTIONS
 from penstock.console.reading.data_worker import WorkerError
 from penstock.console.reading.topic_list import TopicList
+from penstock.durations import TOPIC_NAME
 from penstock.errors import PenstockError
 from penstock.serve.http_client import fetch
 from penstock.serve.json_bodies import json_body
@@ -29,7 +29,6 @@ from penstock.serve.rest_errors import GONE, RestError
 
 LONGEST = 2000
 """The longest value of a parameter in characters."""
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class NotFound(PenstockError):
@@ -85,7 +84,7 @@ class Call:
     @property
     def topic(self) -> str:
         topic: str = self.path["topic"]
-        if not TOPIC.fullmatch(topic) or topic in (".", ".."):
+        if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             raise NotFound(f"{topic[:100]!r} is not a name of a topic", next="choose one of /api/topics")
         return topic
 

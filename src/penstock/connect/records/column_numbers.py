@@ -15,13 +15,12 @@ from decimal import Decimal
 import numpy as np
 
 from penstock.codec import exact_json
+from penstock.durations import MOST_DIGITS
 
 FLOAT, DOUBLE = 24, 53
 """Bits of the whole numbers that a float and a double hold."""
 NUMBERS = (int, float, Decimal)
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-MOST_DIGITS = 4000
-"""Digits of a number before or behind its point: Python converts no more."""
 
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")

@@ -17,11 +17,12 @@ from typing import Any
 from penstock.codec import exact_json
 from penstock.connect.definition import of_property
 from penstock.connect.java.date_time_formatter import DatePattern, Moment, date_pattern, zone_of
-from penstock.connect.records.column_numbers import MOST_DIGITS, number_of
+from penstock.connect.records.column_numbers import number_of
 from penstock.connect.records.record import Date, Timestamp, type_name
 from penstock.connect.sinks.cql.values import WIDTHS
 from penstock.connect.sinks.destination import SHOWN, Unfit
 from penstock.database.cql_types import CqlType
+from penstock.durations import MOST_DIGITS
 
 UNITS_SINCE_EPOCH = "UNITS_SINCE_EPOCH"
 """A pattern for numbers, which are units of `unit`."""

@@ -37,13 +37,13 @@ from penstock.connect.sinks.destination import SHOWN, Unfit
 from penstock.database.columns import DATE_EPOCH
 from penstock.database.cql_types import FIXED_WIDTHS, CqlType
 from penstock.database.encode_cells import (
-    NANOS_PER_DAY,
     decimal_bytes,
     duration_bytes,
     inet_bytes,
     list_bytes,
     varint_bytes,
 )
+from penstock.durations import NANOS_PER_DAY
 
 WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "counter": 8}
 NANOS_PER_MILLI, MILLIS_PER_DAY = 1_000_000, 86_400_000

@@ -20,7 +20,6 @@ from penstock.codec import exact_json
 from penstock.connect.records.column_numbers import (
     DOUBLE,
     FLOAT,
-    MOST_DIGITS,
     NOT_FINITE,
     NUMBERS,
     LostDigits,
@@ -34,6 +33,7 @@ from penstock.connect.records.iso_times import iso_text, year_and_day
 from penstock.connect.records.record import Date, TimeOfDay, TimeSpan, Timestamp, type_name
 from penstock.connect.records.semantic_types import AlsoNumber, Bits, Duration, EnumSet, TimestampText
 from penstock.connect.sinks.destination import SHOWN, Unfit
+from penstock.durations import MOST_DIGITS
 from penstock.postgres.postgres_columns import TargetColumn, scale_of
 
 EXACT = {"int2", "int4", "int8", "bool", "uuid", "bytea", "text", "varchar"}
