@@ -60,8 +60,8 @@ def problem(text: str) -> str | None:
     except ValueError as error:
         return str(error)
     for point in points:
-        found = _ADDRESS.fullmatch(point.strip())
-        if not found or (found[1] and not 0 < int(found[1]) < 65536):
+        match = _ADDRESS.fullmatch(point.strip())
+        if not match or (match[1] and not 0 < int(match[1]) < 65536):
             return f"{point.strip() or 'an empty entry'} is not a host, or host:port"
     return None
 
@@ -74,13 +74,13 @@ def translated(text: str) -> tuple[tuple[str, str], ...]:
     if not text.lstrip().startswith("{"):
         return ()
     try:
-        found = json.loads(text)
+        addresses = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    if not found or len(found) > MOST_NODES or not all(isinstance(point, str) for point in found.values()):
+    if not addresses or len(addresses) > MOST_NODES or not all(isinstance(point, str) for point in addresses.values()):
         example = '{"10.0.0.1:9042": "db1.example.com:9042"}'
         raise ValueError(f"it must have the public address of 1 to {MOST_NODES} nodes by their own, as in {example}")
-    return tuple((own.strip(), reached.strip()) for own, reached in found.items())
+    return tuple((own.strip(), reached.strip()) for own, reached in addresses.items())
 
 
 def reached(points: str, port: int) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -85,9 +85,9 @@ CONNECTION = NAMES.tls
 
 def _millis(text: str) -> float | None:
     """Milliseconds of a duration as the driver's files have it; None if it is none."""
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)", text.strip())
-    units = (millis for names, millis in _MILLIS.items() if found and re.fullmatch(names, found[2]))
-    return next((float(found[1]) * millis for millis in units if found), None)
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)", text.strip())
+    units = (millis for names, millis in _MILLIS.items() if match and re.fullmatch(names, match[2]))
+    return next((float(match[1]) * millis for millis in units if match), None)
 
 
 def _file(path: str) -> str | None:
@@ -106,12 +106,12 @@ def _pattern(text: str) -> DatePattern | str:
 
 def _pattern_of(part: str) -> Check:
     def check(text: str) -> str | None:
-        found = None if text == UNITS_SINCE_EPOCH else _pattern(text)
-        if found is None or isinstance(found, str):
-            return found
-        if part == "day" and not found.has_day:
+        pattern = None if text == UNITS_SINCE_EPOCH else _pattern(text)
+        if pattern is None or isinstance(pattern, str):
+            return pattern
+        if part == "day" and not pattern.has_day:
             return "it needs a year, a month and a day"
-        return "it needs an hour" if part == "time" and not found.has_time else None
+        return "it needs an hour" if part == "time" and not pattern.has_time else None
 
     return check
 
@@ -152,8 +152,8 @@ def _of_topic() -> dict[str, Property]:
 def _codecs(config: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Name, topic and option of the properties of codecs."""
     for name in config:
-        if (found := _CODEC.fullmatch(name)) and found[2] in _of_topic():
-            yield name, found[1], found[2]
+        if (match := _CODEC.fullmatch(name)) and match[2] in _of_topic():
+            yield name, match[1], match[2]
 
 
 def definitions(config: Mapping[str, str | None]) -> list[Property]:
@@ -169,13 +169,13 @@ def definitions(config: Mapping[str, str | None]) -> list[Property]:
 
 def _merged(values: Mapping[str, Any], config: Mapping[str, str]) -> dict[str, Any]:
     """The values, with the driver's settings where the connector's own are not given."""
-    found = dict(values)
+    merged = dict(values)
     for name, same in _SAME.items():
         if not config.get(name) and config.get(f"{DRIVER}{same}"):
-            found[name] = values[f"{DRIVER}{same}"]
+            merged[name] = values[f"{DRIVER}{same}"]
     if values["ssl.provider"] == "None" and values[_TLS_CLASS]:
-        found["ssl.provider"] = "JDK"
-    return found
+        merged["ssl.provider"] = "JDK"
+    return merged
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> CqlSettings:
@@ -189,7 +189,7 @@ def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> CqlSetting
         values,
         names=NAMES,
         access=_access(values),
-        given=tuple(_route(table, values) for table in tables(config, _of_table())),
+        named=tuple(_route(table, values) for table in tables(config, _of_table())),
         timeout_millis=timeout,
         tolerance=_tolerance(values),
     )

@@ -45,7 +45,7 @@ class CqlDestination(Destination):
     def identity(self, topic: str, *, any_topic: bool) -> tuple[str, str]:
         if any_topic and self.settings.default is not None:
             return "cql", self.settings.keyspace
-        routes = self.settings.given if any_topic else self.settings.routes(topic)
+        routes = self.settings.named if any_topic else self.settings.routes(topic)
         return "cql", ", ".join(route.name for route in routes)
 
     def problems(self) -> Problems:
@@ -78,7 +78,7 @@ def _problems(settings: CqlSettings) -> Problems:
 
 def _of_tables(settings: CqlSettings) -> Problems:
     names, known = settings.names, _keyspaces(settings)
-    wanted = {route.keyspace: f"{route.prefix}mapping" for route in settings.given}
+    wanted = {route.keyspace: f"{route.prefix}mapping" for route in settings.named}
     if settings.keyspace:
         wanted[settings.keyspace] = names.keyspace
     for keyspace, prop in wanted.items():
@@ -89,7 +89,7 @@ def _of_tables(settings: CqlSettings) -> Problems:
             yield prop, f"there is no keyspace {keyspace}; {hint}{_or_set(names.create_keyspace if own else '')}"
             return
     tables = SinkTables(settings, LIMITS)
-    for route in settings.given:
+    for route in settings.named:
         if route.query:
             yield from _of_query(settings, route)
         elif (table := tables.get(route)) is None:
@@ -125,7 +125,9 @@ def _of_table(settings: CqlSettings, route: Route, table: CqlTable) -> Iterator[
     if route.mapping is None:
         return
     mapped, known = {name for name, _ in columns(route.mapping)}, {column.name for column in table.columns}
-    if missing := [one.name for one in (*table.partition_key, *table.clustering_key) if one.name not in mapped]:
+    if missing := [
+        column.name for column in (*table.partition_key, *table.clustering_key) if column.name not in mapped
+    ]:
         yield "mapping", f"it does not map {', '.join(missing)}, of the primary key of {table.full_name}"
     if (unknown := sorted(mapped - known)) and not settings.manage:
         yield "mapping", f"{table.full_name} has no column {', '.join(unknown)}; it has {', '.join(sorted(known))}"
@@ -138,5 +140,5 @@ def _of_query(settings: CqlSettings, route: Route) -> Problems:
         yield f"{route.prefix}query", str(error)
         return
     mapped = {column for column, _ in columns(route.mapping or {})}
-    if missing := [one.name for one in prepared.column_metadata if one.name not in mapped]:
+    if missing := [marker.name for marker in prepared.column_metadata if marker.name not in mapped]:
         yield f"{route.prefix}query", f"its markers {', '.join(missing)} are not in the mapping"

@@ -103,7 +103,7 @@ def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> CqlSetting
         values,
         names=NAMES,
         access=access(values),
-        given=tuple(_route(*table, values) for table in tables(config, _options())),
+        named=tuple(_route(*table, values) for table in tables(config, _options())),
         tolerance=_tolerance(values),
         default=default,
         offsets=values["scylladb.offset.storage.table"] if values["scylladb.offset.storage.table.enable"] else "",

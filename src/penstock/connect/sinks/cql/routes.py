@@ -88,7 +88,7 @@ class CqlSettings:
 
     names: PropertyNames
     access: Access
-    given: tuple[Route, ...]
+    named: tuple[Route, ...]
     """The tables that it names."""
     timeout_millis: int = field(metadata=of_property("scylladb.execute.timeout.ms"))
     tolerance: Tolerance
@@ -109,10 +109,10 @@ class CqlSettings:
     def routes(self, topic: str) -> list[Route]:
         """Where the records of a topic go."""
         if self.default is None:
-            return [route for route in self.given if route.topic == topic]
+            return [route for route in self.named if route.topic == topic]
         table = re.sub("[.-]", "_", topic)
-        named = [route for route in self.given if route.topic in (topic, table)]
-        return named or [replace(self.default, topic=topic, table=table)]
+        routes = [route for route in self.named if route.topic in (topic, table)]
+        return routes or [replace(self.default, topic=topic, table=table)]
 
 
 def options(properties: Iterable[Property], prefix: str) -> dict[str, Property]:
@@ -131,14 +131,14 @@ def option_values(
 def of_tables(config: Mapping[str, str | None], known: Mapping[str, Property]) -> list[Property]:
     """The properties of tables in a configuration, of these options."""
     return [
-        replace(known[found[4]], name=name) for name in config if (found := TOPIC.fullmatch(name)) and found[4] in known
+        replace(known[match[4]], name=name) for name in config if (match := TOPIC.fullmatch(name)) and match[4] in known
     ]
 
 
 def tables(config: Mapping[str, str | None], known: Mapping[str, Property]) -> list[Table]:
     """The tables that a configuration names."""
     names = (TOPIC.fullmatch(name) for name in config)
-    return list(dict.fromkeys((found[1], found[2], found[3]) for found in names if found and found[4] in known))
+    return list(dict.fromkeys((match[1], match[2], match[3]) for match in names if match and match[4] in known))
 
 
 def of_query(prefix: str, values: Mapping[str, Any], deletes_by_default: bool) -> Problems:

@@ -20,7 +20,7 @@ from penstock.connect.definition import Property, of_property, settings_of
 from penstock.connect.java.text import line_of
 from penstock.connect.records.record import ConnectRecord
 from penstock.connect.sinks.destination import Bad, Destination, Tolerance, tolerance_of
-from penstock.connect.sinks.files.errors import told
+from penstock.connect.sinks.files.errors import reported
 from penstock.connect.sinks.properties import FREE as OF_SINKS, Problems, of_any_sink, of_connect
 from penstock.connect.source.properties import FILE_STREAM_CLASS
 
@@ -108,7 +108,7 @@ class LineWriter:
         if not self._lines:
             return
         data = memoryview(b"".join(line + b"\n" for line in self._lines))
-        with told(str(self.file)), self.file.open("ab", buffering=0) as opened:
+        with reported(str(self.file)), self.file.open("ab", buffering=0) as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
             before = os.fstat(opened.fileno()).st_size
             try:

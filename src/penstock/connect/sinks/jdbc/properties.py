@@ -173,11 +173,13 @@ def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> JdbcSettin
     url = parsed(values["connection.url"])
     login = {"user": values["connection.user"], "password": values["connection.password"]}
     more = {name.removeprefix(PARAMETERS): values[name] for name in _parameters(config)}
-    given = {name: text for name, text in {**more, **login}.items() if text is not None}
+    parameters = {name: text for name, text in {**more, **login}.items() if text is not None}
     key_fields = tuple(values["pk.fields"]) or (COORDINATES if values["pk.mode"] == "kafka" else ())
     folds = values["quote.sql.identifiers"] == "never" or not values["sql.quote.identifiers"]
     place = f"{','.join(url.hosts)}/{url.database}"
-    return settings_of(JdbcSettings, values, url=libpq_url(url, given), place=place, key_fields=key_fields, folds=folds)
+    return settings_of(
+        JdbcSettings, values, url=libpq_url(url, parameters), place=place, key_fields=key_fields, folds=folds
+    )
 
 
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:

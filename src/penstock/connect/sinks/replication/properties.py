@@ -43,8 +43,8 @@ _NAME = r'(?:\w{1,48}|"(?:[^"]|"")+")'
 
 
 def _table(text: str) -> str | None:
-    found = re.fullmatch(rf"{_NAME}\.{_NAME}", text)
-    return None if found else "it must be <keyspace>.<table>, each a name or a name in double quotes"
+    match = re.fullmatch(rf"{_NAME}\.{_NAME}", text)
+    return None if match else "it must be <keyspace>.<table>, each a name or a name in double quotes"
 
 
 @cache

@@ -53,36 +53,36 @@ class BadEvents:
 
     def leave_out(self, problems: pa.Array) -> None:
         """Keep the records of these problems elsewhere; raises PenstockError if they may not be left out."""
-        for found in problems.to_pylist():
-            if found["reason"].startswith(BEGINNINGS["unknown_schema"]) and self._is_registered(found["value"]):
-                raise RetriableFailure("there is a new schema of events", where=_place(found), next="start again")
+        for problem in problems.to_pylist():
+            if problem["reason"].startswith(BEGINNINGS["unknown_schema"]) and self._is_registered(problem["value"]):
+                raise RetriableFailure("there is a new schema of events", where=_place(problem), next="start again")
             if not self.tolerated:
                 raise PenstockError(
-                    f"a record cannot be applied: {found['reason']}",
-                    where=_place(found),
+                    f"a record cannot be applied: {problem['reason']}",
+                    where=_place(problem),
                     next="correct the table or the configuration; or set errors.tolerance=all, and "
                     "errors.deadletterqueue.topic.name to keep such records",
                 )
-            more = shown(found["key"], found["value"]) if self.shows else ""
-            log.warning("left out %s: %s%s", _place(found), found["reason"], more)
+            more = shown(problem["key"], problem["value"]) if self.shows else ""
+            log.warning("left out %s: %s%s", _place(problem), problem["reason"], more)
         if self.letters is not None:
-            self.letters.send([_letter(found) for found in problems.to_pylist()])
+            self.letters.send([_letter(problem) for problem in problems.to_pylist()])
 
     def _is_registered(self, value: bytes) -> bool:
         id = int.from_bytes(value[1:FRAME], "big")
         return self.registry is not None and any(id == known for known, _, _ in self.registry.schemas(self.subject))
 
 
-def _place(found: Mapping[str, Any]) -> str:
-    return f"topic {found['topic']}, partition {found['partition']}, offset {found['offset']}"
+def _place(problem: Mapping[str, Any]) -> str:
+    return f"topic {problem['topic']}, partition {problem['partition']}, offset {problem['offset']}"
 
 
-def _letter(found: Mapping[str, Any]) -> tuple[RawRecord, Bad]:
+def _letter(problem: Mapping[str, Any]) -> tuple[RawRecord, Bad]:
     """A record as it was, and why it is not applied."""
-    place = found["topic"], found["partition"], found["offset"]
-    headers = tuple((one["key"], one["value"]) for one in found["headers"] or ())
-    raw = RawRecord(*place, None, found["key"], found["value"], headers)
-    return raw, Bad(ConnectRecord(*place, None, NOTHING, NOTHING), found["reason"])
+    place = problem["topic"], problem["partition"], problem["offset"]
+    headers = tuple((header["key"], header["value"]) for header in problem["headers"] or ())
+    raw = RawRecord(*place, None, problem["key"], problem["value"], headers)
+    return raw, Bad(ConnectRecord(*place, None, NOTHING, NOTHING), problem["reason"])
 
 
 @dataclass(frozen=True)
