@@ -1,4 +1,4 @@
-"""Arguments as users write them: durations, and the names of options.
+"""Arguments as users write them: durations, and the names of options and topics.
 
 A duration is a string in Spark's form such as "10 minutes", with signs of units such as "5 ms", a number of seconds, or
 a `timedelta`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import TypeAlias
@@ -32,6 +32,13 @@ _SIGNS = {"us": "microsecond", "ms": "millisecond", "s": "second", "min": "minut
 _UNITS |= {sign: _UNITS[name] for sign, name in _SIGNS.items()}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)(?:\s+|$)")
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The beginning of time of Kafka, Spark and CQL."""
+NANOS_PER_DAY = 86_400_000_000_000
+MOST_DIGITS = 4000
+"""Digits to convert to a number at once: by default `int` refuses more than 4300."""
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""The names of topics that Kafka allows."""
 LONGEST = 200
 """Most characters of a duration string."""
 

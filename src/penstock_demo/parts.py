@@ -28,6 +28,7 @@ from penstock.errors import PenstockError
 from penstock.local import ports, spark_cluster
 from penstock.local.process import POLL, tail, uninterrupted
 from penstock.run.checkpoint import holder
+from penstock.spark_runtime.fork_server import WORKER, WORKER_NAME
 from penstock.watch import run_files
 from penstock_demo import child
 
@@ -36,10 +37,6 @@ LOOK_PATIENCE = 5.0
 """Seconds for an answer of the pipeline's metrics server."""
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
 PENSTOCK = sys.executable, "-m", "penstock"
-WORKER = "penstock.spark_runtime.daemon"
-WORKER_NAME = "penstock.workers"[:15]
-"""What the kernel shows of one that is a copy of another process."""
-"""The module of Spark's Python workers and of their daemon."""
 INGEST = "ingest.toml"
 """The configuration of `penstock ingest`, below the root of a demo that has it."""
 CONSOLE_LOG = "console.log"

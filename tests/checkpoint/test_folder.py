@@ -13,9 +13,10 @@ from hypothesis import given, strategies as st
 
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.hadoop_folder import Hadoop, store_of
+from penstock.durations import EPOCH
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import TopicOffsets
-from penstock.run.positions import EPOCH, _position, iso, moment
+from penstock.run.positions import _position, iso, moment
 
 SPARK: Any = None
 

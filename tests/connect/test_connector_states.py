@@ -12,7 +12,7 @@ from connect_memory import RIGHT, Memory, memory_worker
 from waiting import PATIENCE, until
 
 from penstock.connect import topics
-from penstock.connect.sinks.cql import checks as sink_checks
+from penstock.connect.sinks.cql.destination import CqlDestination
 from penstock.connect.source import database
 from penstock.connect.source.task import Task
 from penstock.connect.worker import connector as connectors, connector_tasks
@@ -310,7 +310,7 @@ def test_topics_that_match_later_are_given_to_tasks_and_others_keep_theirs(
         return list(there)
 
     monkeypatch.setattr(topics, "matching", matching)
-    monkeypatch.setattr(sink_checks, "problems", lambda settings: [])
+    monkeypatch.setattr(CqlDestination, "problems", lambda self: [])
     sink = {"connector.class": "ScyllaDbSinkConnector", "topics.regex": ".*", "scylladb.keyspace": "ks"}
     strings = {f"{side}.converter": "org.apache.kafka.connect.storage.StringConverter" for side in ("key", "value")}
     sink |= {"tasks.max": "2", "errors.deadletterqueue.topic.name": "a-dead", **strings}

@@ -25,6 +25,7 @@ from penstock.errors import PenstockError
 from penstock.native import shared_memory
 from penstock.run import faults
 from penstock.segment.segment_match import require_same
+from penstock.spark_runtime.fork_server import WORKER_NAME
 
 SCHEMA = "person string, event string, amount double, country string, at timestamp"
 DAY = timedelta(days=1)
@@ -91,7 +92,7 @@ def workers() -> list[int]:
                 names[int(entry.name)] = parent, (entry / "comm").read_text().strip()
             except OSError:
                 continue
-    daemons = {pid for pid, (_, name) in names.items() if name == "penstock.worker" and descends(pid, names)}
+    daemons = {pid for pid, (_, name) in names.items() if name == WORKER_NAME and descends(pid, names)}
     return [pid for pid, (parent, _) in names.items() if parent in daemons]
 
 

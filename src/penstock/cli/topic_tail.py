@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from penstock.cli.arguments import add_kafkas_names, positive
 from penstock.cli.kafka_commands import near
 from penstock.cli.output import printable, while_read
-from penstock.durations import duration, whole
+from penstock.durations import EPOCH, duration, whole
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
-from penstock.kafka.record_view import FRAME, START, shown, view
+from penstock.kafka.record_view import FRAME, shown, view
 from penstock.local import registry_server, services
 from penstock.wire.errors import UnknownTopicOrPartition
 from penstock.wire.topic_records import Reader
@@ -191,7 +191,7 @@ async def _records(
         chosen = await _partitions(reader, args)
         yield await last(reader, args, {p: at for p, at in start.items() if p in chosen}, keep)
     elif isinstance(args.start, datetime):
-        start = await reader.at_time(args.topic, (args.start - START) // timedelta(milliseconds=1))
+        start = await reader.at_time(args.topic, (args.start - EPOCH) // timedelta(milliseconds=1))
     else:
         start = await getattr(reader, args.start)(args.topic)
     chosen = await _partitions(reader, args)

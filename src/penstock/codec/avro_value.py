@@ -11,10 +11,12 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
+
+from penstock.durations import EPOCH
 
 MOST_DEPTH = 64
 """How deep a schema or a value may be nested."""
@@ -26,7 +28,6 @@ MOST_SCALE = 1000
 """Digits after the point up to which a decimal is written without an exponent."""
 VARINT = 10
 """The most bytes of a number."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "error", "enum", "fixed")
 PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}

@@ -13,7 +13,7 @@ import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -31,6 +31,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.codec.decode_columns import FRAME, NOT_FRAMED, chosen, schemas_of
 from penstock.codec.registry import Registry
+from penstock.durations import EPOCH
 from penstock.errors import PenstockError
 from penstock.extras import install
 from penstock.spark_runtime.arrow_types import to_arrow_schema
@@ -66,7 +67,6 @@ MAIN = "the schema.proto"
 MOST_IMPORTS = 100
 MOST_NAME = 255
 _FILE_NAME = re.compile(r"(?:(?!\.|-)[\w.-]+(?<!\.proto)/)*(?!\.|-)[\w.-]+\.proto", re.ASCII)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SCALARS: dict[int, st.DataType] = {
     FieldDescriptor.CPPTYPE_BOOL: st.BooleanType(),

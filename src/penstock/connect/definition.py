@@ -95,15 +95,28 @@ def of_file(package: str, file: str, checks: Mapping[str, Check]) -> tuple[Prope
     )
 
 
-def of_property(name: str, convert: Callable[[Any], Any] | None = None) -> dict[str, Any]:
-    """The metadata of a field of settings that has the value of a property, or what is made of it."""
-    return {"property": name, "convert": convert or (lambda value: value)}
+def of_property(*names: str, convert: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """The metadata of a field of settings that has the value of a property, or what `convert` makes of it.
+
+    Connectors that share the settings may call the property differently: `names` are all of these.
+    """
+    return {"properties": names, "convert": convert or (lambda value: value)}
 
 
 def settings_of(kind: type[T], values: Mapping[str, Any], **others: Any) -> T:
-    """The settings of valid values: `others` are the fields without `of_property`."""
-    named = {each.name: each.metadata for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
-    return kind(**{name: of["convert"](values[of["property"]]) for name, of in named.items()}, **others)
+    """The settings of valid values; `others` are fields of several properties, or of none.
+
+    A field keeps its default if the connector does not have its property.
+    """
+    by_name = {each.name: each.metadata for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
+    read = {
+        field: of["convert"](values[name])
+        for field, of in by_name.items()
+        if field not in others
+        for name in of["properties"]
+        if name in values
+    }
+    return kind(**read, **others)
 
 
 def as_text(value: Any) -> str | None:

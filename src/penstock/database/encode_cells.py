@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from penstock.database import cells as loops
 from penstock.database.columns import DATE_EPOCH, TIME_UNITS, Cells
 from penstock.database.cql_types import CqlType
+from penstock.durations import MOST_DIGITS, NANOS_PER_DAY
 from penstock.errors import PenstockError
 from penstock.native import Array
 
 MICROS_PER_MILLI = 1000
-NANOS_PER_DAY = 86_400_000_000_000
 
 
 def encode(kind: CqlType, values: pa.Array) -> Cells:
@@ -170,10 +170,6 @@ def cells_of(values: Sequence[bytes | None]) -> Cells:
     starts = np.zeros(len(values), np.int64)
     np.cumsum(np.maximum(lengths[:-1], 0), out=starts[1:])
     return Cells(np.frombuffer(b"".join(filter(None, values)), np.uint8), starts, lengths)
-
-
-MOST_DIGITS = 4000
-"""Digits to convert at once: by default `int` refuses more than 4300, and its time grows by their square."""
 
 
 def varint_bytes(text: str) -> bytes:

@@ -19,6 +19,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.durations import EPOCH
+
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 LONGEST_NAME = 200
 """Characters of a folder's name; file systems allow 255."""
@@ -27,7 +29,6 @@ MOST_STATISTICS = 32
 LONGEST_BOUND = 32
 """Characters of a string in the statistics, as Delta's own."""
 LAST_CHARACTER = "\U0010ffff"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Leaf: TypeAlias = tuple[str, ...]
 """The path to the values of a column or of a struct's field."""

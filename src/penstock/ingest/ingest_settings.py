@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.durations import duration
+from penstock.durations import TOPIC_NAME, duration
 from penstock.errors import PenstockError
 from penstock.ingest.callers import NOWHERE, ApiKey, Origins
 from penstock.kafka.security import require_servers
@@ -22,8 +22,6 @@ from penstock.process.paths import is_file
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""The topic names that Kafka allows."""
 LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:/\s\[\]]+)):(\d{1,5})")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 DEFAULT_LISTEN = "127.0.0.1:8080"
@@ -276,7 +274,7 @@ def _topics(
     if not topics:
         raise PenstockError("no topic is given", where=where, next="write [topics.NAME] for each, or give --topics a,b")
     for name in topics:
-        if not TOPIC.fullmatch(name) or name in (".", ".."):
+        if not TOPIC_NAME.fullmatch(name) or name in (".", ".."):
             raise PenstockError(
                 f"{name!r} is not a valid topic name", where=where, next="use letters, digits, . _ and -"
             )

@@ -31,6 +31,7 @@ from penstock.metrics import delays
 from penstock.query.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, OURS, SPARKS, Client, Delivery
 from penstock.query.query import Batch, KeyedFrame, in_batches
 from penstock.query.upsert import Newest, require_no_late_results
+from penstock.spark_runtime.casts import NESTED
 from penstock.spark_runtime.logical_plan import STARTS
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ REFUSED = {
 }
 LOGICAL_NAME = "penstock"
 SIDES: tuple[Side, ...] = ("key", "value")
-NESTED = (st.StructType, st.ArrayType, st.MapType)
 BYTES = (st.StringType, st.BinaryType, st.NullType)
 HEADERS = "array<struct<key:string,value:binary>>"
 """The type of Kafka's headers; a column of another type is one of the value."""

@@ -14,11 +14,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from penstock.codec.avro_value import AvroSchema, NotAvro
+from penstock.durations import EPOCH
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ MOST_SCHEMAS, MOST_FAILED = 1000, 100
 """Schemas of a registry that are kept, and such that could not be had: as many are asked for in vain in `AGAIN`."""
 PATIENCE, AGAIN = 5.0, 30.0
 """Seconds that a record waits for its schema, and after which one that could not be had is asked for again."""
-START = datetime(1970, 1, 1, tzinfo=UTC)
 Decode = Callable[[bytes], str]
 """Makes the text of a record of the bytes behind its frame; raises ValueError."""
 
@@ -108,7 +108,7 @@ def plain_text(data: bytes | None) -> str | None:
 def iso_time(ms: int) -> str:
     """Milliseconds since 1970 as an ISO time in UTC; as the number if no such year has four digits."""
     try:
-        return (START + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return (EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return str(ms)
 

@@ -45,7 +45,6 @@ INTEGERS: Types = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
 STRINGS: Types = (st.StringType,)
 MOST_DIGITS = 38
 """Digits of Spark's decimals."""
-NESTED: Types = (st.StructType, st.ArrayType, st.MapType)
 JSON = ("json", "jsonb")
 # PostgreSQL's names of the transport types.
 NAMES: Mapping[type[st.DataType], str] = {type(spark): name for name, (_, spark) in PLAIN.items()} | {
@@ -142,9 +141,9 @@ def _declared(kind: st.DataType) -> str:
     """PostgreSQL's type for the values of a Spark type."""
     if isinstance(kind, st.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
-    if isinstance(kind, st.ArrayType) and not isinstance(kind.elementType, NESTED):
+    if isinstance(kind, st.ArrayType) and not isinstance(kind.elementType, casts.NESTED):
         return f"{_declared(kind.elementType)}[]"
-    return "jsonb" if isinstance(kind, NESTED) else DECLARED.get(type(kind), "text")
+    return "jsonb" if isinstance(kind, casts.NESTED) else DECLARED.get(type(kind), "text")
 
 
 def rows_of(frame: DataFrame, plan: StagingLayout, deleted: str | None) -> DataFrame:
@@ -265,7 +264,7 @@ def travel(source: Column, kind: st.DataType, target: TargetColumn) -> Travel | 
     """The transport of a Spark column of this type to the target; None if it does not fit."""
     if target.type.startswith("_"):
         return _array(source, kind, target)
-    if target.type in JSON and isinstance(kind, NESTED):
+    if target.type in JSON and isinstance(kind, casts.NESTED):
         return Travel(F.to_json(source), "text")
     chosen = _transport(kind, target.type, target.cast)
     return Travel(source.cast(chosen), NAMES[type(chosen)]) if chosen else None

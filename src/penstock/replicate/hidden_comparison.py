@@ -35,7 +35,6 @@ from penstock.replicate.table_scan import Scans
 
 log = logging.getLogger(__name__)
 
-WHERE = "replicate.verify"
 MOST_PARTITIONS = 10_000
 """Partitions that differ and are kept to be compared again; of more, only the number is known."""
 SAME_TEXT = (

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 PACE = 60.0
 """Seconds between two summaries, where no line can be updated."""
 ADDRESSES = ("hosts", "servers", "kafka.bootstrap.servers")
+"""The options of sources with addresses."""
 STARTS = ("start", "startingoffsets")
 CUT = "stopped within a batch; the next start runs it again"
 MOST = 60

@@ -20,7 +20,7 @@ from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local
 from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, SourceIdentity, kept
 from penstock.checkpoint.lease import Lease
 from penstock.checkpoint.log import METADATA, NONE, OFFSETS, CheckpointLog
-from penstock.durations import duration
+from penstock.durations import EPOCH, duration
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import EARLIEST, TopicOffsets, topics
 from penstock.run.checkpoint import holder, lock, lock_file
@@ -29,7 +29,6 @@ ASIDE = ".reset"
 """The folder of checkpoints that were reset, below the folder of checkpoints."""
 STATE = "state"
 NONE_YET = "none yet"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,10 @@ IDLE = 10.0
 PREFIX = "penstock-fork-"
 WAITS = "waits"
 """The socket for what the processes wait for."""
+WORKER = "penstock.spark_runtime.daemon"
+"""The module of Spark's Python workers and of their daemon."""
+WORKER_NAME = "penstock.workers"[:15]
+"""What the kernel shows of them."""
 STARTING = 60.0
 """Seconds in which a new server surely listens."""
 
@@ -307,8 +311,9 @@ def _stand_for(request: ForkRequest) -> None:
     sys.path[:1] = [request.folder, *(each for each in more if each and each not in sys.path)]
     # The name that ps and top show, in 15 bytes; only Linux has this file.
     with suppress(OSError):
-        name = request.arguments[0].removeprefix("pyspark.sql.streaming.")
-        Path("/proc/self/comm").write_text(name.replace("spark_runtime.daemon", "workers"))
+        module = request.arguments[0]
+        name = WORKER_NAME if module == WORKER else module.removeprefix("pyspark.sql.streaming.")
+        Path("/proc/self/comm").write_text(name)
 
 
 def _end_without_children(idle: float) -> None:

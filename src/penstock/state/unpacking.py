@@ -22,14 +22,13 @@ from penstock.keyed_state.buckets import BUCKETS, GONE, upserted
 from penstock.keyed_state.description import TABLES, About, about
 from penstock.spark_runtime.arrow_types import from_arrow_schema, to_arrow_schema
 from penstock.state.store_rows import Rows
-from penstock.state.unsafe_rows import decoder, hashed
+from penstock.state.unsafe_rows import SEED, decoder, hashed
 from penstock.table.revisions import ROW_VERSION, ROWS
 from penstock.window.windows import END, START, TIME
 
 SIDES = pa.array(["left", "right"])
 HASH, XXHASH = "hash", "xxhash64"
 """Spark's functions whose results are the buckets."""
-SEED = 42
 _MS = pa.timestamp("ms", "UTC")
 SEGMENT_ROWS = pa.schema(
     {

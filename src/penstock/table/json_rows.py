@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark.sql import types as st
 
 from penstock.codec import exact_json
 from penstock.codec.decode_json import FIRST, LAST, MICROS, Epoch
+from penstock.durations import EPOCH
 
 SPACE = " \t\r\n"
 OBJECT = rf"^[{SPACE}]*\{{"
@@ -25,7 +26,6 @@ NO_NUMBER = "NaN|Inf"
 CONSTANTS = ("NaN", "Infinity", "-Infinity")
 LARGEST = {pa.float32(): float(np.finfo(np.float32).max), pa.float64(): float(np.finfo(np.float64).max)}
 UNITS = {"seconds": "s", "millis": "ms", "micros": "us"}
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 READABLE = (
     *(st.StringType, st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType),
     *(st.ArrayType, st.StructType),

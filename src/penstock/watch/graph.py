@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from penstock.checkpoint.identity import CDC, NAMED, SinkTarget, SourceIdentity, source_of, streams, target_of
+from penstock.run.life_signs import ADDRESSES
 from penstock.spark_runtime.logical_plan import analyzed, each, nodes
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ TABLE, HTTP, TOPIC, QUERY, STATE, SINK = "table", "http", "topic", "query", "sta
 OF_ROWS = "topics of each row"
 MEMBERS = ("members", "counts")
 """The tables of a keyspace that `segment.sink` writes."""
-ADDRESSES = ("hosts", "servers", "kafka.bootstrap.servers")
-"""The options of sources with addresses."""
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,14 @@ from pyspark.sql import types as st
 from penstock import __version__
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.codec.change_frame import is_change_frame
+from penstock.durations import TOPIC_NAME
 from penstock.errors import PenstockError
 from penstock.query.packed_rows import rows_schema
 from penstock.query.query import Query
 from penstock.run.life_signs import Observer
 from penstock.spark_runtime.logical_plan import analyzed, each
 from penstock.watch.graph import Node, lookup_nodes, sink_nodes, source_nodes
+from penstock.watch.probe import PORTS
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +69,6 @@ Event = dict[str, Any]
 
 # Data sets.
 
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""The names of topics; other names of a topic's node are patterns, or stand for topics that rows choose."""
-PORTS = {"kafka": 9092, "cql": 9042, "postgres": 5432}
 SCHEMES = {"kafka": "kafka", "cql": "cassandra", "postgres": "postgres"}
 
 
@@ -91,7 +90,7 @@ def _named(node: Node) -> tuple[str, str] | None:
         return f"{parts.scheme}://{parts.netloc}", parts.path
     if node.system not in SCHEMES:
         return (node.system, node.name) if node.name else None
-    if node.system == "kafka" and not TOPIC.fullmatch(node.name):
+    if node.system == "kafka" and not TOPIC_NAME.fullmatch(node.name):
         return None
     address, _, database = (node.address or "localhost").partition("/")
     first = address.split(",")[0].strip()

@@ -22,7 +22,7 @@ LONGEST_TEXT = 10_000
 MOST_OVERRUNS = 10
 """So many texts that take longer are bad records; then the expression fails its task, which they would hold."""
 KEPT = 1000
-"""Results that are kept: topics are few, and records are many."""
+"""Results that are cached: topics are few, and records are many."""
 T = TypeVar("T")
 
 
@@ -67,12 +67,12 @@ class BoundedRegex:
             ) from None
 
 
-def kept(expression: BoundedRegex, ask: Callable[[str], T]) -> Callable[[str], T]:
+def cached(expression: BoundedRegex, ask: Callable[[str], T]) -> Callable[[str], T]:
     """Asks once for each text; raises PenstockError after MOST_OVERRUNS texts that take too long."""
     overruns = 0
 
     @lru_cache(maxsize=KEPT)
-    def found(text: str) -> T | Overrun:
+    def answered(text: str) -> T | Overrun:
         nonlocal overruns
         try:
             return ask(text)
@@ -87,9 +87,9 @@ def kept(expression: BoundedRegex, ask: Callable[[str], T]) -> Callable[[str], T
             ) from None
 
     def asked(text: str) -> T:
-        result = found(text)
-        if isinstance(result, Overrun):
-            raise Overrun(*result.args)
-        return result
+        answer = answered(text)
+        if isinstance(answer, Overrun):
+            raise Overrun(*answer.args)
+        return answer
 
     return asked

@@ -58,12 +58,12 @@ def zone_of(text: str) -> tzinfo:
     """The time zone of a name such as Europe/Paris or +01:00; raises ValueError."""
     if text in ("Z", "UTC", "GMT", "UT"):
         return UTC
-    if found := _ZONE_OFFSET.fullmatch(text):
-        hours, minutes, seconds = (int(each or 0) for each in found.groups()[1:])
+    if match := _ZONE_OFFSET.fullmatch(text):
+        hours, minutes, seconds = (int(each or 0) for each in match.groups()[1:])
         offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
         if offset > timedelta(hours=18) or minutes > 59 or seconds > 59:
             raise ValueError(f"{text} is not an offset up to 18 hours")
-        return timezone(-offset if found[1] == "-" else offset)
+        return timezone(-offset if match[1] == "-" else offset)
     try:
         if _REGION.fullmatch(text):
             return ZoneInfo(text)
@@ -110,36 +110,36 @@ class DatePattern:
         match = self.regex.fullmatch(text) if len(text) <= MOST else None
         if match is None:
             raise ValueError("it does not fit the pattern")
-        found = {field: part for field, part in zip(self.fields, match.groups(), strict=True) if part is not None}
-        zone = found.get("offset") or found.get("zone")
+        parts = {field: part for field, part in zip(self.fields, match.groups(), strict=True) if part is not None}
+        zone = parts.get("offset") or parts.get("zone")
         return Moment(
-            _day(found), _nanos(found), zone_of(zone.upper() if "offset" in found else zone) if zone else None
+            _day(parts), _nanos(parts), zone_of(zone.upper() if "offset" in parts else zone) if zone else None
         )
 
 
-def _day(found: dict[str, str]) -> date | None:
-    year = found.get("year") or ("20" + found["year of century"] if "year of century" in found else "")
-    month, day = found.get("month", ""), found.get("day", "")
+def _day(parts: dict[str, str]) -> date | None:
+    year = parts.get("year") or ("20" + parts["year of century"] if "year of century" in parts else "")
+    month, day = parts.get("month", ""), parts.get("day", "")
     if not (year and month and day):
         return None
     number = int(month) if month.isdigit() else [name[:3].lower() for name in MONTHS].index(month[:3].lower()) + 1
     return date(int(year), number, int(day))
 
 
-def _nanos(found: dict[str, str]) -> int | None:
-    if "hour of half" in found:
-        half = int(found["hour of half"])
-        if not 1 <= half <= 12 or "half" not in found:
+def _nanos(parts: dict[str, str]) -> int | None:
+    if "hour of half" in parts:
+        half = int(parts["hour of half"])
+        if not 1 <= half <= 12 or "half" not in parts:
             raise ValueError("it is not an hour of half a day")
-        hour = half % 12 + (12 if found["half"].lower() == "pm" else 0)
-    elif "hour" in found:
-        hour = int(found["hour"])
+        hour = half % 12 + (12 if parts["half"].lower() == "pm" else 0)
+    elif "hour" in parts:
+        hour = int(parts["hour"])
     else:
         return None
-    minute, second = int(found.get("minute", 0)), int(found.get("second", 0))
+    minute, second = int(parts.get("minute", 0)), int(parts.get("second", 0))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError("it is not a time of day")
-    fraction = int(found.get("nano") or found.get("fraction", "").ljust(9, "0"))
+    fraction = int(parts.get("nano") or parts.get("fraction", "").ljust(9, "0"))
     return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + fraction
 
 
@@ -151,10 +151,10 @@ def date_pattern(text: str, *, names: bool) -> DatePattern:
     if text not in NAMED and re.fullmatch("[A-Z0-9]+(?:_[A-Z0-9]+)+", text):
         raise WrongPattern(f"{text} is not supported; use a pattern, or one of {', '.join(NAMED)}")
     parts, fields, depth, open_end = [], [], 0, False
-    found = list(elements(NAMED.get(text, text)))
-    if found.count(Element("[", 0)) > MOST_OPTIONAL:
+    tokens = list(elements(NAMED.get(text, text)))
+    if tokens.count(Element("[", 0)) > MOST_OPTIONAL:
         raise WrongPattern(f"it has more than {MOST_OPTIONAL} optional parts")
-    for element in found:
+    for element in tokens:
         letters = element.text * max(element.times, 1)
         if element.times or (letters in (_FRACTION, _OFFSET) and not element.is_quoted):
             part, field, varies = _element(letters, names)

@@ -61,10 +61,10 @@ def single(value: float | Decimal) -> float:
         # Rounded twice, to a double and to a float, it would be wrong: the bits that are cut off become one.
         value = (value >> spare | bool(value & ((1 << spare) - 1))) << spare
     try:
-        found: float = struct.unpack(">f", struct.pack(">f", double(value)))[0]
+        nearest: float = struct.unpack(">f", struct.pack(">f", double(value)))[0]
     except OverflowError:
         return math.copysign(math.inf, value)
-    return found
+    return nearest
 
 
 def text(value: float, *, is_single: bool = False) -> str:
@@ -91,31 +91,31 @@ def _shortest(value: float, is_single: bool) -> tuple[str, str, int]:
     return "-" if value < 0 else "", digits.rstrip("0") or "0", int(power)
 
 
-def parsed_integer(given: str, kind: str) -> int:
+def parsed_integer(text: str, kind: str) -> int:
     """Raises NoValue if it is not the text of a number of this type."""
     bits = INTEGERS[kind]
     # More digits than any long has are not converted.
-    number = int(given) if _WHOLE.fullmatch(given) and len(given.lstrip("+-0")) < 20 else None
+    number = int(text) if _WHOLE.fullmatch(text) and len(text.lstrip("+-0")) < 20 else None
     if number is None or narrowed(number, bits) != number:
-        raise _out_of_range(given)
+        raise _out_of_range(text)
     return number
 
 
-def parsed_double(given: str) -> float:
+def parsed_double(text: str) -> float:
     """Raises NoValue if Java would not read it."""
-    found = _DOUBLE.fullmatch(given)
-    if found is None:
-        raise _out_of_range(given)
-    number = float.fromhex(found["hex"]) if found["hex"] else float(found["named"] or found["decimal"])
-    return -number if found["sign"] == "-" else number
+    match = _DOUBLE.fullmatch(text)
+    if match is None:
+        raise _out_of_range(text)
+    number = float.fromhex(match["hex"]) if match["hex"] else float(match["named"] or match["decimal"])
+    return -number if match["sign"] == "-" else number
 
 
-def parsed_decimal(given: str) -> Decimal:
+def parsed_decimal(text: str) -> Decimal:
     """Raises NoValue if Java's BigDecimal would not read it."""
-    if not _DECIMAL.fullmatch(given):
-        raise _out_of_range(given)
-    return Decimal(given)
+    if not _DECIMAL.fullmatch(text):
+        raise _out_of_range(text)
+    return Decimal(text)
 
 
-def _out_of_range(given: str) -> NoValue:
-    return NoValue(f"the text {given[:80]!r} is no number of the wanted type")
+def _out_of_range(text: str) -> NoValue:
+    return NoValue(f"the text {text[:80]!r} is no number of the wanted type")

@@ -11,7 +11,7 @@ from typing import Any
 import regex
 
 from penstock.connect.java import bounded_regex
-from penstock.connect.java.bounded_regex import BoundedRegex, kept
+from penstock.connect.java.bounded_regex import BoundedRegex, cached
 from penstock.spark_runtime.java_regex_syntax import translated
 
 _REFERENCE = re.compile(
@@ -60,7 +60,7 @@ def fitting(pattern: str, texts: Iterable[str]) -> list[str]:
 def matching(pattern: str) -> Callable[[str], bool]:
     """Whether it matches a whole text, for many texts; raises as `replacing`."""
     expression = compiled(pattern)
-    return kept(expression, lambda text: expression.fullmatch(text) is not None)
+    return cached(expression, lambda text: expression.fullmatch(text) is not None)
 
 
 def replacing(pattern: str, replacement: str) -> Callable[[str], str | None]:
@@ -77,27 +77,27 @@ def replacing(pattern: str, replacement: str) -> Callable[[str], str | None]:
         match = expression.search(text)
         return text[: match.start()] + expand(match) + text[match.end() :]
 
-    return kept(expression, replaced)
+    return cached(expression, replaced)
 
 
 def _parts(expression: BoundedRegex, replacement: str) -> Iterator[str | tuple[int | str]]:
     """Texts, and numbers and names of groups."""
     at = 0
     while at < len(replacement):
-        found = _REFERENCE.match(replacement, at)
-        if found is None:
+        token = _REFERENCE.match(replacement, at)
+        if token is None:
             raise ValueError(f"{replacement[at:]!r} is not a group: write $1 or ${{name}}, or \\$ for a dollar sign")
-        at = found.end()
-        if found["number"]:
-            number = _number(found["number"], expression.groups)
-            yield (int(found["number"][:number]),)
-            yield found["number"][number:]
-        elif found["name"]:
-            if found["name"] not in expression.names:
-                raise ValueError(f"the regular expression has no group {found['name']}")
-            yield (found["name"],)
+        at = token.end()
+        if token["number"]:
+            number = _number(token["number"], expression.groups)
+            yield (int(token["number"][:number]),)
+            yield token["number"][number:]
+        elif token["name"]:
+            if token["name"] not in expression.names:
+                raise ValueError(f"the regular expression has no group {token['name']}")
+            yield (token["name"],)
         else:
-            yield found["literal"] or found["text"]
+            yield token["literal"] or token["text"]
 
 
 def _number(digits: str, groups: int) -> int:

@@ -46,8 +46,8 @@ def _month_start(year: int, month: int, gregorian: bool) -> int:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    found = _month_start(year, month, True) + day - 1
-    return found if found >= _GREGORIAN else _month_start(year, month, False) + day - 1
+    gregorian = _month_start(year, month, True) + day - 1
+    return gregorian if gregorian >= _GREGORIAN else _month_start(year, month, False) + day - 1
 
 
 @dataclass(frozen=True)
@@ -189,16 +189,16 @@ class _Reading:
 
     def _number(self, letter: str, count: int, start: int, bounded: bool) -> bool:
         end = self.at + count if bounded else len(self.text)
-        found = _NUMBER.match(self.text, start, end) if end <= len(self.text) else None
-        if found is None or len(found[0]) > _MOST_DIGITS:
+        digits = _NUMBER.match(self.text, start, end) if end <= len(self.text) else None
+        if digits is None or len(digits[0]) > _MOST_DIGITS:
             return False
-        value = int(found[0])
-        if letter == "y" and count < 3 and re.fullmatch("[0-9]{2}", found[0]):
+        value = int(digits[0])
+        if letter == "y" and count < 3 and re.fullmatch("[0-9]{2}", digits[0]):
             value = _of_century(value)
         # Midnight and noon are at the end of the hours from 1 on.
         if (letter, value) in (("k", 24), ("h", 12)):
             value = 0
-        return self._keep(_SAME.get(letter, letter), value, found.end())
+        return self._keep(_SAME.get(letter, letter), value, digits.end())
 
     def _named(self, letter: str) -> bool:
         first, names = _NAMES[letter]
@@ -210,13 +210,13 @@ class _Reading:
         return False
 
     def _zone(self, letter: str, count: int, start: int) -> bool:
-        found = (_ISO_OFFSETS[count] if letter == "X" else _OFFSET).match(self.text, start)
-        if found is None:
+        match = (_ISO_OFFSETS[count] if letter == "X" else _OFFSET).match(self.text, start)
+        if match is None:
             return False
-        sign, hours, minutes = found["sign"], int(found["hours"] or 0), int(found["minutes"] or 0)
+        sign, hours, minutes = match["sign"], int(match["hours"] or 0), int(match["minutes"] or 0)
         offset = 60 * hours + minutes
         fits = hours < 24 and minutes < 60
-        return fits and self._keep("z", -offset if sign == "-" else offset, found.end())
+        return fits and self._keep("z", -offset if sign == "-" else offset, match.end())
 
     def _keep(self, letter: str, value: int, end: int) -> bool:
         self.fields.pop(letter, None)
@@ -224,24 +224,24 @@ class _Reading:
         return True
 
     def millis(self) -> int:
-        given, order = self.fields, list(self.fields)
-        year = given.get("y", 1970)
-        if given.get("G") == 0:
+        fields, order = self.fields, list(self.fields)
+        year = fields.get("y", 1970)
+        if fields.get("G") == 0:
             year = 1 - year
         # Of fields that exclude each other the last one counts.
-        if "D" in given and ("d" not in given or order.index("D") > order.index("d")):
-            days = _days(year, 1, given["D"])
+        if "D" in fields and ("d" not in fields or order.index("D") > order.index("d")):
+            days = _days(year, 1, fields["D"])
         else:
-            days = _days(year, given.get("M", 1), given.get("d", 1))
-        halves = max(order.index("K"), order.index("a")) if {"K", "a"} <= given.keys() else -1
-        hour = given.get("K", 0) + 12 * given.get("a", 0)
-        if "H" in given and order.index("H") > halves:
-            hour = given["H"]
-        minutes = (24 * days + hour) * 60 + given.get("m", 0) - given.get("z", 0)
-        found = (minutes * 60 + given.get("s", 0)) * 1000 + given.get("S", 0)
-        if not -(1 << 63) <= found < 1 << 63:
+            days = _days(year, fields.get("M", 1), fields.get("d", 1))
+        halves = max(order.index("K"), order.index("a")) if {"K", "a"} <= fields.keys() else -1
+        hour = fields.get("K", 0) + 12 * fields.get("a", 0)
+        if "H" in fields and order.index("H") > halves:
+            hour = fields["H"]
+        minutes = (24 * days + hour) * 60 + fields.get("m", 0) - fields.get("z", 0)
+        millis = (minutes * 60 + fields.get("s", 0)) * 1000 + fields.get("S", 0)
+        if not -(1 << 63) <= millis < 1 << 63:
             raise NoValue(f"the time {self.text[:80]!r} is too far away")
-        return found
+        return millis
 
 
 def _of_century(year: int) -> int:

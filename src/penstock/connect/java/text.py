@@ -34,7 +34,7 @@ def _text(value: Any, schema: Schema | None) -> str:
         return _struct(value, schema) if schema and schema["type"] == "struct" else _map(value, schema)
     if isinstance(value, list):
         items = (schema or {}).get("items")
-        return f"[{', '.join(_text(one, items) for one in value)}]"
+        return f"[{', '.join(_text(element, items) for element in value)}]"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Date | TimeOfDay | Timestamp) and not isinstance(value, AlsoNumber):
@@ -46,14 +46,14 @@ def _text(value: Any, schema: Schema | None) -> str:
 
 
 def _struct(value: dict[str, Any], schema: Schema) -> str:
-    fields = {one["field"]: one for one in schema["fields"]}
-    given = ((name, one) for name, one in value.items() if one is not None)
-    return f"Struct{{{','.join(f'{name}={_text(one, fields.get(name))}' for name, one in given)}}}"
+    schemas = {field["field"]: field for field in schema["fields"]}
+    fields = ((name, field) for name, field in value.items() if field is not None)
+    return f"Struct{{{','.join(f'{name}={_text(field, schemas.get(name))}' for name, field in fields)}}}"
 
 
 def _map(value: dict[Any, Any], schema: Schema | None) -> str:
     keys, values = ((schema or {}).get(name) for name in ("keys", "values"))
-    return f"{{{', '.join(f'{_text(key, keys)}={_text(one, values)}' for key, one in value.items())}}}"
+    return f"{{{', '.join(f'{_text(key, keys)}={_text(entry, values)}' for key, entry in value.items())}}}"
 
 
 def _moment(value: Date | TimeOfDay | Timestamp) -> str:

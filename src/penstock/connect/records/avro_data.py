@@ -80,23 +80,23 @@ def connect_schema(avro: AvroSchema) -> Schema | None:
 
 @dataclass
 class _Schemas:
-    """Connect's schemas of the types in a schema; those of records are made once, with None while they are made."""
+    """Connect's schemas of the types in a schema; those of records are created once, with None meanwhile."""
 
     avro: AvroSchema
     records: dict[int, Schema | None] = field(default_factory=dict)
 
-    def of(self, given: Any, *, optional: bool, depth: int) -> Schema | None:
-        if isinstance(given, str) and given not in PRIMITIVES:
-            given = self.avro.names[given]
-        if isinstance(given, list):
-            others = [one for one in given if one != "null"]
-            null = optional or len(others) < len(given)
+    def of(self, kind: Any, *, optional: bool, depth: int) -> Schema | None:
+        if isinstance(kind, str) and kind not in PRIMITIVES:
+            kind = self.avro.names[kind]
+        if isinstance(kind, list):
+            others = [member for member in kind if member != "null"]
+            null = optional or len(others) < len(kind)
             return self.of(others[0], optional=null, depth=depth) if len(others) == 1 else None
-        about = given if isinstance(given, dict) else {"type": given}
+        about = kind if isinstance(kind, dict) else {"type": kind}
         if depth > 32 or about["type"] == "null":
             return None
-        made = self._of_type(about, depth + 1)
-        return None if made is None else {**made, "optional": optional}
+        schema = self._of_type(about, depth + 1)
+        return None if schema is None else {**schema, "optional": optional}
 
     def _of_type(self, about: dict[str, Any], depth: int) -> Schema | None:
         kind = about["type"]
@@ -115,7 +115,7 @@ class _Schemas:
         return {"type": about.get("connect.type") or _TYPES[kind], **({"name": name} if name else {})}
 
     def _struct(self, about: dict[str, Any], depth: int) -> Schema:
-        fields = [(name, self.of(given, optional=False, depth=depth)) for name, given in about["fields"]]
+        fields = [(name, self.of(kind, optional=False, depth=depth)) for name, kind in about["fields"]]
         # A field without a schema has a value, for which no column can be made.
         members = [{**(schema or {"type": ""}), "field": name} for name, schema in fields]
         return {"type": "struct", "name": about.get("connect.name") or about["full_name"], "fields": members}
@@ -133,9 +133,9 @@ _TIMES: dict[str, tuple[str, type[int]]] = {
     "time-micros": (f"{TIME}MicroTime", MicroTime),
     "time-nanos": (f"{TIME}NanoTime", NanoTime),
     **{
-        f"{name}-{unit}": found
+        f"{name}-{unit}": named_class
         for name in ("timestamp", "local-timestamp")
-        for unit, found in {
+        for unit, named_class in {
             "millis": (f"{DATA}Timestamp", Timestamp),
             "micros": (f"{TIME}MicroTimestamp", MicroTimestamp),
             "nanos": (f"{TIME}NanoTimestamp", NanoTimestamp),

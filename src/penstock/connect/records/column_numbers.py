@@ -15,13 +15,12 @@ from decimal import Decimal
 import numpy as np
 
 from penstock.codec import exact_json
+from penstock.durations import MOST_DIGITS
 
 FLOAT, DOUBLE = 24, 53
 """Bits of the whole numbers that a float and a double hold."""
 NUMBERS = (int, float, Decimal)
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-MOST_DIGITS = 4000
-"""Digits of a number before or behind its point: Python converts no more."""
 
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
@@ -94,16 +93,16 @@ def _double(value: float | Decimal) -> float:
 def _single(value: float | Decimal) -> float:
     """The nearest float, as a double."""
     nearest = _double(value)
-    if math.isfinite(nearest) and (rounded := Decimal(nearest)) != (given := Decimal(value)):
+    if math.isfinite(nearest) and (rounded := Decimal(nearest)) != (decimal := Decimal(value)):
         # Rounded twice, to a double and to a float, it might be wrong: all that was cut off becomes the last bit.
-        towards_zero = nearest if abs(rounded) < abs(given) else math.nextafter(nearest, 0)
+        towards_zero = nearest if abs(rounded) < abs(decimal) else math.nextafter(nearest, 0)
         (pattern,) = struct.unpack("<Q", struct.pack("<d", towards_zero))
         (nearest,) = struct.unpack("<d", struct.pack("<Q", pattern | 1))
     try:
-        found: float = struct.unpack("<f", struct.pack("<f", nearest))[0]
+        single: float = struct.unpack("<f", struct.pack("<f", nearest))[0]
     except OverflowError:
         return math.inf
-    return found
+    return single
 
 
 def _shown(value: float, bits: int) -> Decimal:

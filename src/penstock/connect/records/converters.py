@@ -127,14 +127,14 @@ def own_options(prefix: str, config: Mapping[str, str]) -> dict[str, str]:
 
 def definitions(config: Mapping[str, str]) -> list[Property]:
     """The properties of a configuration's converters."""
-    found = []
+    properties = []
     for side in ("key", "value", "header"):
         if chosen := CONVERTERS.get(full_name(config.get(f"{side}.converter"), CONVERTERS)):
-            found += [
+            properties += [
                 replace(option, name=f"{side}.converter.{option.name}", group="Converters")
                 for option in _options(chosen, side)
             ]
-    return found
+    return properties
 
 
 def _options(chosen: Converter, side: str) -> tuple[Property, ...]:

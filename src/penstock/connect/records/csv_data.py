@@ -41,18 +41,18 @@ def _columns(values: list[str]) -> str | None:
 
 def columns(values: Sequence[str]) -> list[tuple[str, str]]:
     """Names and types of columns, each given as `name` or `name:type`; raises ValueError."""
-    found = []
+    named = []
     for text in values:
         match = _COLUMN.fullmatch(text)
         if match is None or (match[2] or TYPES[0]) not in TYPES:
             raise ValueError(f"{text!r} is not a name, or name:type with one of {', '.join(TYPES)}")
-        found.append((match[1], match[2] or TYPES[0]))
-    return found
+        named.append((match[1], match[2] or TYPES[0]))
+    return named
 
 
 def _character(text: str) -> str | None:
-    made = unescaped(text)
-    return None if len(made) == 1 and made not in "\r\n" else "it must be one character, or tab"
+    character = unescaped(text)
+    return None if len(character) == 1 and character not in "\r\n" else "it must be one character, or tab"
 
 
 def unescaped(text: str) -> str:
@@ -87,11 +87,11 @@ class CsvBytes:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> CsvBytes:
         """The converter of valid options."""
-        found = tuple(columns(values["columns"]))
-        fields = [{"field": name, "type": kind, "optional": True} for name, kind in found]
+        typed_names = tuple(columns(values["columns"]))
+        fields = [{"field": name, "type": kind, "optional": True} for name, kind in typed_names]
         schema: Schema = {"type": "struct", "fields": fields, "optional": True}
         delimiter, quote = unescaped(values["delimiter"]), unescaped(values["quote"])
-        return cls(found, delimiter, quote, values["null.text"], schema if values["schemas.enable"] else None)
+        return cls(typed_names, delimiter, quote, values["null.text"], schema if values["schemas.enable"] else None)
 
     def __call__(self, data: bytes | None) -> Part:
         if data is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import date
 
 from penstock.connect.records.record import Date, TimeOfDay, TimeSpan, Timestamp
+from penstock.durations import NANOS_PER_DAY
 
 EPOCH = date(1970, 1, 1)
-NANOS_PER_DAY = 86_400_000_000_000
 YEARS, YEARS_DAYS = 400, 146_097
 """The calendar repeats after 400 years."""
 

@@ -30,16 +30,16 @@ def of_json(data: bytes | None, *, enveloped: bool) -> Part:
         raise NoValue("it is nested too deep") from None
 
 
-def _enveloped(found: Any) -> Part:
+def _enveloped(envelope: Any) -> Part:
     """The part that an object with a schema and a value is; raises NoValue, or RecursionError for deep ones."""
-    if not isinstance(found, dict) or set(found) != {"schema", "payload"}:
+    if not isinstance(envelope, dict) or set(envelope) != {"schema", "payload"}:
         raise NoValue(
             'it is not an object with only "schema" and "payload"; set schemas.enable=false if records have no schema'
         )
-    if found["schema"] is None:
-        return Part(None, found["payload"])
-    text = exact_json.dumps(found["schema"])
-    return Part(*_with_schema(text, found["payload"]))
+    if envelope["schema"] is None:
+        return Part(None, envelope["payload"])
+    text = exact_json.dumps(envelope["schema"])
+    return Part(*_with_schema(text, envelope["payload"]))
 
 
 _decode = Decoder(float_hook=exact_json.number).decode
@@ -128,8 +128,8 @@ def default_of(schema: Schema) -> Any:
 
 def _default(schema: Schema, read: Reader) -> Callable[[], Any]:
     if schema.get("default") is not None:
-        given = read(schema["default"])
-        return lambda: given
+        default = read(schema["default"])
+        return lambda: default
     if schema.get("optional"):
         return lambda: None
 
@@ -145,7 +145,7 @@ def _of_type(schema: Schema, depth: int) -> Reader:
         return _integer(kind)
     if kind == "array":
         each = _reader(schema.get("items"), depth + 1)
-        return lambda value: [each(one) for one in _as(list, value, kind)]
+        return lambda value: [each(element) for element in _as(list, value, kind)]
     if kind == "map":
         return _map(schema, depth)
     if kind == "struct":
@@ -183,20 +183,20 @@ def _double(value: Any) -> float:
     if type(value) not in (int, float, Decimal):
         raise NoValue(f"{_shown(value)} is no number")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = math.inf
-    if math.isinf(found):
+        number = math.inf
+    if math.isinf(number):
         raise NoValue(f"{_shown(value)} is no double")
-    return found
+    return number
 
 
 def _float(value: Any) -> float:
     try:
-        found: float = struct.unpack(">f", struct.pack(">f", _double(value)))[0]
+        nearest: float = struct.unpack(">f", struct.pack(">f", _double(value)))[0]
     except OverflowError:
         raise NoValue(f"{str(value)[:80]} is no float") from None
-    return found
+    return nearest
 
 
 def _bytes(value: Any) -> bytes:
@@ -221,15 +221,15 @@ def _map(schema: Schema, depth: int) -> Reader:
 
     def read(value: Any) -> dict[Any, Any]:
         pairs = value.items() if isinstance(value, dict) else _as(list, value, "map")
-        found = {}
+        entries = {}
         for pair in pairs:
             if not isinstance(pair, list | tuple) or len(pair) != 2:
                 raise NoValue(f"{_shown(pair)} is no pair of a key and a value")
             key = of_key(pair[0])
             if not isinstance(key, Hashable):
                 raise NoValue("a map has structs, arrays or maps as keys")
-            found[key] = of_value(pair[1])
-        return found
+            entries[key] = of_value(pair[1])
+        return entries
 
     return read
 
@@ -237,20 +237,20 @@ def _map(schema: Schema, depth: int) -> Reader:
 def _struct(schema: Schema, depth: int) -> Reader:
     fields = schema.get("fields")
     if not isinstance(fields, list) or not all(
-        isinstance(one, dict) and isinstance(one.get("field"), str) for one in fields
+        isinstance(field, dict) and isinstance(field.get("field"), str) for field in fields
     ):
         raise NoValue("its schema has a struct without a list of named fields")
-    readers = [(one["field"], _reader(one, depth + 1)) for one in fields]
+    readers = [(field["field"], _reader(field, depth + 1)) for field in fields]
 
     def read(value: Any) -> dict[str, Any]:
-        given = _as(dict, value, "struct")
-        found = {}
+        members = _as(dict, value, "struct")
+        struct = {}
         for name, of_field in readers:
             try:
-                found[name] = of_field(given.get(name))
+                struct[name] = of_field(members.get(name))
             except NoValue as error:
                 raise NoValue(f"field {name}: {error}") from None
-        return found
+        return struct
 
     return read
 
@@ -267,8 +267,8 @@ def _logical(schema: Schema) -> Reader | None:
     }
     if name not in whole or kind != whole[name][0]:
         return None
-    read, made = _integer(kind), whole[name][1]
-    return lambda value: made(read(value))
+    read, of_time = _integer(kind), whole[name][1]
+    return lambda value: of_time(read(value))
 
 
 def _scale(schema: Schema) -> int:

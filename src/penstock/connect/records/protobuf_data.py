@@ -64,12 +64,12 @@ class ProtobufBytes:
         if data is None:
             return NOTHING
         number = schema_id(data)
-        found = indexes(data, HEAD)
-        if found is None:
+        path_and_end = indexes(data, HEAD)
+        if path_and_end is None:
             raise NoValue(f"it has no valid message indexes after the id {number} of its schema")
-        kind, schema, read = _message(self, number, tuple(found[0]))
+        kind, schema, read = _message(self, number, tuple(path_and_end[0]))
         try:
-            return Part(schema, read(kind.FromString(data[found[1] :]), _Budget()))
+            return Part(schema, read(kind.FromString(data[path_and_end[1] :]), _Budget()))
         except (DecodeError, RecursionError):
             raise NoValue(f"it is not a value of its schema {number}") from None
 
@@ -96,8 +96,8 @@ def _message(how: ProtobufBytes, number: int, path: tuple[int, ...]) -> tuple[An
     if kind is None:
         raise NoValue(f"its schema {number} has no message {'.'.join(map(str, path))}")
     schemas = _Schemas(how)
-    made = schemas.of_message(kind.DESCRIPTOR, 0)
-    return kind, made and {**made, "optional": False}, _Readers(how).of_message(kind.DESCRIPTOR)
+    schema = schemas.of_message(kind.DESCRIPTOR, 0)
+    return kind, schema and {**schema, "optional": False}, _Readers(how).of_message(kind.DESCRIPTOR)
 
 
 @lru_cache(maxsize=1000)
@@ -120,9 +120,9 @@ def _unions(how: ProtobufBytes, kind: Descriptor) -> dict[str, list[FieldDescrip
     if how.flat:
         return {}
     return {
-        f"{one.name}_{one.index}" if how.indexed else one.name: list(one.fields)
-        for one in kind.oneofs
-        if not _is_optional(one.fields[0])
+        f"{union.name}_{union.index}" if how.indexed else union.name: list(union.fields)
+        for union in kind.oneofs
+        if not _is_optional(union.fields[0])
     }
 
 
@@ -134,8 +134,8 @@ def _is_optional(field: FieldDescriptor) -> bool:
 
 def _others(how: ProtobufBytes, kind: Descriptor) -> list[FieldDescriptor]:
     """The fields that are in no such struct."""
-    inside = {one.number for members in _unions(how, kind).values() for one in members}
-    return [one for one in kind.fields if one.number not in inside]
+    inside = {field.number for members in _unions(how, kind).values() for field in members}
+    return [field for field in kind.fields if field.number not in inside]
 
 
 # Schemas.
@@ -160,10 +160,15 @@ class _Schemas:
 
     def _struct(self, kind: Descriptor, depth: int) -> Schema:
         unions = [
-            {"type": "struct", "optional": True, "field": name, "fields": [self._field(one, depth) for one in members]}
+            {
+                "type": "struct",
+                "optional": True,
+                "field": name,
+                "fields": [self._field(field, depth) for field in members],
+            }
             for name, members in _unions(self.how, kind).items()
         ]
-        fields = [self._field(one, depth) for one in _others(self.how, kind)]
+        fields = [self._field(field, depth) for field in _others(self.how, kind)]
         return {"type": "struct", "name": kind.name, "optional": True, "fields": [*unions, *fields]}
 
     def _field(self, field: FieldDescriptor, depth: int) -> Schema:
@@ -200,11 +205,11 @@ def _connect_type(field: FieldDescriptor) -> str:
         if pool is None:
             return ""
         meta = pool.FindExtensionByName("confluent.field_meta")
-        made = GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FieldOptions")).FromString(options)
-        given = made.Extensions[meta].params["connect.type"]
+        field_options = GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FieldOptions")).FromString(options)
+        type = field_options.Extensions[meta].params["connect.type"]
     except (KeyError, DecodeError):
         return ""
-    return given if given in ("int8", "int16") else ""
+    return type if type in ("int8", "int16") else ""
 
 
 # Values.
@@ -248,25 +253,30 @@ class _Readers:
         if plan is None:
             plan = self.plans[kind.full_name] = self._plan(kind)
         budget.take(plan.width)
-        given = {one.number: value for one, value in of.ListFields(message)}
-        found: dict[str, Any] = {}
+        present = {field.number: value for field, value in of.ListFields(message)}
+        struct: dict[str, Any] = {}
         for name, members in plan.unions.items():
-            found[name] = _values(members, given, budget) if given.keys() & members.keys() else None
-        return found | _values(plan.fields, given, budget)
+            struct[name] = _values(members, present, budget) if present.keys() & members.keys() else None
+        return struct | _values(plan.fields, present, budget)
 
     def _plan(self, kind: Descriptor) -> _Plan:
         unions = {
-            name: {one.number: self._field(one) for one in members} for name, members in _unions(self.how, kind).items()
+            name: {field.number: self._field(field) for field in members}
+            for name, members in _unions(self.how, kind).items()
         }
-        return _Plan(unions, {one.number: self._field(one) for one in _others(self.how, kind)}, len(kind.fields) + 1)
+        return _Plan(
+            unions, {field.number: self._field(field) for field in _others(self.how, kind)}, len(kind.fields) + 1
+        )
 
     def _field(self, field: FieldDescriptor) -> _Field:
         if is_map(field):
             value = self._single(field.message_type.fields_by_name["value"])
-            return _Field(field.name, lambda map, budget: {key: value(one, budget) for key, one in map.items()}, dict)
+            return _Field(
+                field.name, lambda map, budget: {key: value(element, budget) for key, element in map.items()}, dict
+            )
         read = self._single(field)
         if field.is_repeated:
-            return _Field(field.name, lambda values, budget: [read(one, budget) for one in values], list)
+            return _Field(field.name, lambda values, budget: [read(element, budget) for element in values], list)
         absent = None if field.has_presence else read(field.default_value, _Budget())
         return _Field(field.name, read, lambda: absent)
 
@@ -279,9 +289,10 @@ class _Readers:
         return lambda value, budget: value
 
 
-def _values(fields: dict[int, _Field], given: dict[int, Any], budget: _Budget) -> dict[str, Any]:
+def _values(fields: dict[int, _Field], present: dict[int, Any], budget: _Budget) -> dict[str, Any]:
     return {
-        one.name: one.read(given[number], budget) if number in given else one.absent() for number, one in fields.items()
+        field.name: field.read(present[number], budget) if number in present else field.absent()
+        for number, field in fields.items()
     }
 
 

@@ -19,7 +19,7 @@ TIME, DATA = "io.debezium.time.", "io.debezium.data."
 PROTOBUF_TIMESTAMP = "google.protobuf.Timestamp"
 """What `protobuf_data` reads from a message of this type."""
 MOST_KNOWN = 1000
-"""Schemas whose readers are kept."""
+"""Schemas whose readers are cached."""
 
 
 class AlsoNumber:
@@ -113,7 +113,7 @@ _NUMBERS: dict[str, tuple[str, Reader, str]] = {
 _TEXTS = {"ZonedTime": "time", "IsoTime": "time", "IsoDate": "date", "Interval": "duration"}
 SHAPES = {f"{DATA}geometry.{name}" for name in ("Geometry", "Geography", "Point")}
 _READERS: dict[str, tuple[str, Reader]] = {
-    **{f"{TIME}{name}": (kind, made) for name, (kind, made, _) in _NUMBERS.items()},
+    **{f"{TIME}{name}": (kind, read) for name, (kind, read, _) in _NUMBERS.items()},
     PROTOBUF_TIMESTAMP: ("int64", ProtobufTimestamp),
     f"{DATA}EnumSet": ("string", EnumSet),
     f"{DATA}Bits": ("bytes", Bits),
@@ -182,10 +182,10 @@ def _same(value: Any) -> Any:
 
 
 def _of_struct(schema: Schema, known: dict[int, Reader | None]) -> Reader | None:
-    readers = {one["field"]: read for one in schema["fields"] if (read := _reader(one, known))}
+    readers = {field["field"]: read for field in schema["fields"] if (read := _reader(field, known))}
     if not readers:
         return None
-    return lambda value: {name: readers.get(name, _same)(one) for name, one in value.items()}
+    return lambda value: {name: readers.get(name, _same)(field) for name, field in value.items()}
 
 
 _INSIDE: dict[str, Callable[[Schema, dict[int, Reader | None]], Reader | None]] = {

@@ -107,8 +107,8 @@ def header_converter_check(name: str) -> str | None:
 
 def deserializer(side: Literal["key", "value", "header"], config: Mapping[str, str]) -> Deserializer:
     """The reader of a sink's keys, values or headers, of a valid configuration."""
-    given = config.get(f"{side}.converter")
-    name = full_name(given, OF_HEADERS if side == "header" else CLASSES) if given else SIMPLE
+    chosen = config.get(f"{side}.converter")
+    name = full_name(chosen, OF_HEADERS if side == "header" else CLASSES) if chosen else SIMPLE
     if name == SIMPLE:
         return HEADER
     if name in PLAIN:

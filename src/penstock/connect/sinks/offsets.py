@@ -36,13 +36,13 @@ class SinkOffsets(Offsets):
             self.kept.set_start(topic, json.dumps({topic: of}))
 
     def _all(self) -> dict[tuple[str, int], int]:
-        found: dict[tuple[str, int], int] = {}
+        offsets: dict[tuple[str, int], int] = {}
         for text in self.kept.starts().values():
-            found |= next_offsets(json.loads(text))
+            offsets |= next_offsets(json.loads(text))
         for topic in self.kept.begun():
             if (end := self.kept.end(topic)) is not None:
-                found |= next_offsets(end)
-        return found
+                offsets |= next_offsets(end)
+        return offsets
 
 
 def _entry(topic: str, partition: int, at: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.java.regex_check import regex_check
 from penstock.connect.records.sink_converters import converter_check, header_converter_check
 from penstock.connect.source.properties import CHECKS
+from penstock.durations import TOPIC_NAME
 from penstock.extras import install
 
 FREE = ("consumer.override.", "header.converter.", "errors.deadletterqueue.")
@@ -24,7 +24,7 @@ Problems = Iterator[tuple[str, str]]
 
 
 def _topics(values: list[str]) -> str | None:
-    wrong = [name for name in values if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name)]
+    wrong = [name for name in values if not TOPIC_NAME.fullmatch(name)]
     return f"{wrong[0]!r} is not the name of a topic" if wrong else None
 
 

@@ -69,16 +69,16 @@ class RecordSink:
         writer = replace(self.writer, topic=self.topic, again=batch.query not in self._saved)
         with delays.failures(batch.query):
             delays.add_rows(batch.query, frame.mapInArrow(writer, delays.SCHEMA).collect())
-            for told in json.loads(batch.end or "[]"):
-                writer.destination.keep_offsets(next_offsets(told), writer.patience)
+            for offsets in json.loads(batch.end or "[]"):
+                writer.destination.keep_offsets(next_offsets(offsets), writer.patience)
         self._saved.add(batch.query)
 
 
-def next_offsets(told: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+def next_offsets(offsets: Mapping[str, Any]) -> dict[tuple[str, int], int]:
     """The next offset of each partition, of offsets as the checkpoint has them."""
     return {
         (topic, int(partition)): offset
-        for topic, of in told.items()
+        for topic, of in offsets.items()
         if ":" not in topic
         for partition, offset in of.items()
     }
@@ -155,15 +155,15 @@ class SinkTask:
     @cached_property
     def _destination(self) -> Destination | None:
         """Where records go; None if a kind of task of its own writes them."""
-        made = plugin_of(self.config).destination
-        return made(self.values, self.config) if made else None
+        destination = plugin_of(self.config).destination
+        return destination(self.values, self.config) if destination else None
 
     def _writer(self) -> SinkWriter:
         assert self._destination, "the plugin is one of records"
         retries = Retries.of(self.values)
         key, value, header = (deserializer(side, self.config) for side in ("key", "value", "header"))
         if retries:
-            key, value, header = (Patient(one, retries) for one in (key, value, header))
+            key, value, header = (Patient(step, retries) for step in (key, value, header))
         return SinkWriter(
             self._destination,
             key,
@@ -175,7 +175,7 @@ class SinkTask:
         )
 
     def letters(self) -> DeadLetterTopic | None:
-        """Where its dead letters go, created if it is missing; None if they are not kept."""
+        """Where its dead letters go, created if it is missing; None if they are dropped."""
         topic = self.values["errors.deadletterqueue.topic.name"]
         if not topic:
             return None

@@ -29,10 +29,10 @@ def starts(
     settings: Mapping[str, str],
     connector: str,
     names: Sequence[str],
-    given: Mapping[str, str],
+    chosen: Mapping[str, str],
     reset: str,
 ) -> dict[str, str]:
-    """The start of each topic in Spark's form; `given` has those that a user has set, perhaps of some partitions only.
+    """The start of each topic in Spark's form; `chosen` has those that a user has set, perhaps of some partitions only.
 
     `settings` are a consumer's, for security. Raises PenstockError if Kafka does not answer.
     """
@@ -40,14 +40,15 @@ def starts(
         partitions, committed = asyncio.run(_ask(servers, settings, connector, names))
     except KafkaError as error:
         raise _failure("the group's offsets cannot be read", error, connector, servers) from error
-    found = {}
+    starts_by_topic = {}
     for topic in names:
-        own = json.loads(given[topic])[topic] if topic in given else {}
+        own = json.loads(chosen[topic])[topic] if topic in chosen else {}
         places = {
-            str(one): own.get(str(one), committed.get((topic, one), ENDS[reset])) for one in partitions.get(topic, ())
+            str(partition): own.get(str(partition), committed.get((topic, partition), ENDS[reset]))
+            for partition in partitions.get(topic, ())
         }
-        found[topic] = json.dumps({topic: places}) if places else reset
-    return found
+        starts_by_topic[topic] = json.dumps({topic: places}) if places else reset
+    return starts_by_topic
 
 
 def forget(servers: str, settings: Mapping[str, str], connector: str) -> None:

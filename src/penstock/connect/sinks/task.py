@@ -100,7 +100,7 @@ class DeadLetterTopic:
     def _headers(self, raw: RawRecord, bad: Bad) -> list[tuple[str, bytes | None]]:
         if not self.context:
             return [*raw.headers]
-        told = {
+        context = {
             "topic": raw.topic,
             "partition": raw.partition,
             "offset": raw.offset,
@@ -109,7 +109,7 @@ class DeadLetterTopic:
             "exception.class.name": "org.apache.kafka.connect.errors.DataException",
             "exception.message": bad.reason,
         }
-        return [*raw.headers, *((CONTEXT + name, str(value).encode()) for name, value in told.items())]
+        return [*raw.headers, *((CONTEXT + name, str(value).encode()) for name, value in context.items())]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class SinkWriter:
             for page in (page for batch in batches for page in unpacked(batch)):
                 raw = list(raw_records(self.topic, page))
                 written.left_out(self._write(writer, read(raw), raw))
-                size += sum(len(data) for one in raw for data in (one.key, one.value) if data)
+                size += sum(len(data) for record in raw for data in (record.key, record.value) if data)
                 written.acknowledged(page.num_rows, page.column("timestamp").cast(pa.int64()).to_numpy())
         yield written.counts(bytes=size).batch()
 
@@ -150,17 +150,17 @@ class SinkWriter:
         change = self.transforms.start()
         return lambda raw: list(meant(transformed(decoded(raw, *converters), change), meaning))
 
-    def _write(self, writer: RecordsWriter, found: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> int:
+    def _write(self, writer: RecordsWriter, read: list[ConnectRecord | Bad], raw: Sequence[RawRecord]) -> int:
         """Write the good records; the number of those that are left out."""
         tolerance = self.destination.tolerance
         fails = tolerance in ("fail", "driver")
-        first = next((number for number, one in enumerate(found) if isinstance(one, Bad)), len(found))
-        bad = [one for one in found if isinstance(one, Bad)]
-        good = [one for one in (found[:first] if fails else found) if not isinstance(one, Bad)]
+        first = next((number for number, record in enumerate(read) if isinstance(record, Bad)), len(read))
+        bad = [record for record in read if isinstance(record, Bad)]
+        good = [record for record in (read[:first] if fails else read) if not isinstance(record, Bad)]
         bad = writer.write(good, until_bad=fails) + bad
-        for one in bad:
-            if fails and not (tolerance == "driver" and one.refused):
-                raise self._failure(one)
+        for bad_record in bad:
+            if fails and not (tolerance == "driver" and bad_record.refused):
+                raise self._failure(bad_record)
         self._left_out(raw, bad)
         return len(bad)
 
@@ -174,15 +174,15 @@ class SinkWriter:
         )
 
     def _left_out(self, raw: Sequence[RawRecord], bad: Sequence[Bad]) -> None:
-        """Tell of the records that are not written, and keep them as dead letters."""
+        """Report the records that are not written, and send them to the topic of dead letters."""
         if not bad:
             return
-        places = {(one.topic, one.partition, one.offset): one for one in raw}
-        letters = [(places[one.record.place], one) for one in bad]
+        by_place = {(record.topic, record.partition, record.offset): record for record in raw}
+        letters = [(by_place[bad_record.record.place], bad_record) for bad_record in bad]
         if self.destination.tolerance != "ignore":
-            for record, one in letters:
+            for record, bad_record in letters:
                 more = shown(record.key, record.value) if self.shows else ""
-                log.warning("left out %s, %d, offset %d: %s%s", *one.record.place, one.reason, more)
+                log.warning("left out %s, %d, offset %d: %s%s", *bad_record.record.place, bad_record.reason, more)
         if self.letters is not None:
             self.letters.send(letters)
 
@@ -206,6 +206,7 @@ def raw_records(topic: str, page: pa.RecordBatch) -> Iterator[RawRecord]:
     micros = page.column("timestamp").cast(pa.int64()).to_pylist()
     millis = [None if at < 0 else at // 1000 for at in micros]
     headers = [
-        tuple((one["key"], one["value"]) for one in some) if some else () for some in page.column("headers").to_pylist()
+        tuple((header["key"], header["value"]) for header in headers_of_record) if headers_of_record else ()
+        for headers_of_record in page.column("headers").to_pylist()
     ]
     return map(RawRecord, itertools.repeat(topic), partitions, offsets, millis, keys, values, headers)

@@ -37,9 +37,9 @@ def access(values: Mapping[str, Any]) -> Access:
 
 def _tls(values: Mapping[str, Any]) -> dict[str, Any]:
     """The connector's TLS settings; like its Java driver it requires a trusted certificate, but not a host name."""
-    found = {"certificate": values["scylla.ssl.openssl.keyCertChain"], "key": values["scylla.ssl.openssl.privateKey"]}
-    found |= pem_files(values, "scylla.ssl.")
-    return {"tls": True, "verify_hostname": False, **{name: path for name, path in found.items() if path}}
+    files = {"certificate": values["scylla.ssl.openssl.keyCertChain"], "key": values["scylla.ssl.openssl.privateKey"]}
+    files |= pem_files(values, "scylla.ssl.")
+    return {"tls": True, "verify_hostname": False, **{name: path for name, path in files.items() if path}}
 
 
 def tables(values: Mapping[str, Any]) -> list[str]:

@@ -31,10 +31,10 @@ _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 
 def _hosts(values: list[str]) -> str | None:
     for host in values:
-        found = _HOST.fullmatch(host)
-        if not found:
+        match = _HOST.fullmatch(host)
+        if not match:
             return f"Expected a comma-separated list of pairs <host>:<port>, but got invalid: {host}"
-        if not 0 < int(found[1]) < 65536:
+        if not 0 < int(match[1]) < 65536:
             return f"Expected a port number from 1 to 65535, but got invalid: {host}"
     return None if values else "Host specification is required"
 

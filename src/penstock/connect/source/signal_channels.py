@@ -102,7 +102,7 @@ class SignalTopic:
             self._servers, patience=PATIENCE, tls=security.tls(), authenticate=security.authenticate()
         ) as reader:
             first, end = await reader.earliest(self._topic), await reader.latest(self._topic)
-            # A topic that was made anew is shorter than the cursor.
+            # A topic that was created again is shorter than the cursor.
             at = {p: max(known.get(p, 0), first[p]) if known.get(p, 0) <= end[p] else first[p] for p in first}
             # Offsets may have gaps, so this is the most.
             until = {p: min(end[p], at[p] + MOST_RECORDS) for p in at}
@@ -138,14 +138,14 @@ class SignalTable:
                 where=self.where,
                 next="delete old rows, or let rows expire: INSERT ... USING TTL 86400",
             )
-        found = {_digest(id): max(of_type or 0, of_data or 0) for id, of_type, of_data in rows}
+        times = {_digest(id): max(of_type or 0, of_data or 0) for id, of_type, of_data in rows}
         if cursor is None:
-            return [], found
-        fresh = [row for row in rows if cursor.get(_digest(row[0])) != found[_digest(row[0])]]
-        fresh.sort(key=lambda row: found[_digest(row[0])])
-        known = {digest: time for digest, time in cursor.items() if digest in found}
-        taken = {_digest(row[0]): found[_digest(row[0])] for row in fresh[:MOST_RECORDS]}
-        return [one for row in fresh[:MOST_RECORDS] for one in self._arrived(row[0])], known | taken
+            return [], times
+        fresh = [row for row in rows if cursor.get(_digest(row[0])) != times[_digest(row[0])]]
+        fresh.sort(key=lambda row: times[_digest(row[0])])
+        known = {digest: time for digest, time in cursor.items() if digest in times}
+        taken = {_digest(row[0]): times[_digest(row[0])] for row in fresh[:MOST_RECORDS]}
+        return [signal for row in fresh[:MOST_RECORDS] for signal in self._arrived(row[0])], known | taken
 
     def _arrived(self, id: Any) -> Iterator[Arrived]:
         for type, data in self._rows(f"SELECT type, data FROM {self._name} WHERE id = %s", id):

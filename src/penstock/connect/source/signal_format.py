@@ -90,8 +90,8 @@ def signal_of(about: Mapping[str, Any], tables: Sequence[str], refused: FilterCh
             next='use "incremental": the log goes on beside it',
         )
     # Only a snapshot needs names; the others mean all tables without them.
-    given = _names(data, where, required=type == EXECUTE)
-    chosen = _chosen(given, tables, where) if given else list(tables)
+    names = _names(data, where, required=type == EXECUTE)
+    chosen = _chosen(names, tables, where) if names else list(tables)
     filters = _filters(data, chosen, refused, where) if type == EXECUTE else {}
     return Signal(id, str(type), {table: filters.get(table, "") for table in chosen})
 
@@ -111,7 +111,7 @@ def _names(data: Mapping[str, Any], where: str, *, required: bool) -> list[str]:
 
 def _chosen(names: Iterable[str], tables: Sequence[str], where: str) -> list[str]:
     """The tables that these names or patterns select; each has to select one."""
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     for name in names:
         selected = _selected(name, tables, where)
         if not selected:
@@ -120,8 +120,8 @@ def _chosen(names: Iterable[str], tables: Sequence[str], where: str) -> list[str
                 where=where,
                 next=f"it reads {', '.join(tables[:20])}: use one of them, or add the table to scylla.table.names",
             )
-        found |= dict.fromkeys(selected)
-    return list(found)
+        chosen |= dict.fromkeys(selected)
+    return list(chosen)
 
 
 def _selected(name: str, tables: Sequence[str], where: str) -> list[str]:
@@ -158,7 +158,7 @@ def _too_much(pattern: str) -> str | None:
 
 def _filters(data: Mapping[str, Any], tables: Sequence[str], refused: FilterCheck, where: str) -> dict[str, str]:
     """The filter of each table that has one."""
-    found: dict[str, str] = {}
+    filters: dict[str, str] = {}
     for names, text in _conditions(data, tables, where):
         for table in names:
             if problem := _filter_problem(table, text, refused):
@@ -167,8 +167,8 @@ def _filters(data: Mapping[str, Any], tables: Sequence[str], refused: FilterChec
                     where=where,
                     next="write it as the condition of a SELECT in CQL, such as status = 'open'",
                 )
-            found[table] = text
-    return found
+            filters[table] = text
+    return filters
 
 
 def _filter_problem(table: str, text: str, refused: FilterCheck) -> str | None:
@@ -184,16 +184,19 @@ def _conditions(data: Mapping[str, Any], tables: Sequence[str], where: str) -> l
             where=where,
             next="leave surrogate-key out",
         )
-    made: list[tuple[list[str], str]] = []
+    conditions: list[tuple[list[str], str]] = []
     if text := data.get(OLD_CONDITION):
-        made.append((list(tables), str(text)))
-    given = data.get(CONDITIONS) or []
+        conditions.append((list(tables), str(text)))
+    listed = data.get(CONDITIONS) or []
     try:
-        made += [(_selected(str(one["data-collection"]).strip(), tables, where), str(one["filter"])) for one in given]
+        conditions += [
+            (_selected(str(condition["data-collection"]).strip(), tables, where), str(condition["filter"]))
+            for condition in listed
+        ]
     except (KeyError, TypeError):
         raise BadSignal(
             f"{CONDITIONS} is not a list of objects with data-collection and filter",
             where=where,
             next=f'write "{CONDITIONS}": [{{"data-collection": "shop.orders", "filter": "status = \'open\'"}}]',
         ) from None
-    return made
+    return conditions

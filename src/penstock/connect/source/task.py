@@ -57,7 +57,7 @@ class Setup:
         chosen = delivery or (EXACTLY_ONCE if once else AT_LEAST_ONCE)
         options = self.settings
         if topic is not None and topics.rule(self.config, topic) and has_all(options):
-            # A topic that is deleted meanwhile is not made anew by the broker, but by the next start, as its rule says.
+            # A topic that is deleted meanwhile is created again by the next start, by its rule, and not by the broker.
             options = options | {CREATE: "false"}
         return kafka.sink(servers=self.servers, options=options, delivery=chosen)
 
@@ -101,17 +101,17 @@ class Task:
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
         """A query per table, by the table's name; creates the topics that topic.creation.* describes."""
-        found, routed = {}, self.setup.routed
+        queries, routed = {}, self.setup.routed
         for table in self.tables:
             events = self._events(spark, table)
-            found[table] = write(events, self.setup.sink(topic=routed.get(table)))
+            queries[table] = write(events, self.setup.sink(topic=routed.get(table)))
         for topic in {routed[table] for table in self.tables if table in routed}:
             self.setup.create(topic)
-        return found
+        return queries
 
     def _events(self, spark: SparkSession, table: str) -> DataFrame:
         values, config = self.setup.values, self.setup.config
-        made = converter("value", config)
+        codec = converter("value", config)
         return cdc.events(
             self._changes(spark, table),
             prefix=values["topic.prefix"],
@@ -120,7 +120,7 @@ class Task:
             skipped=[operation for operation in values["skipped.operations"] if operation in OPERATIONS],
             transforms=[*chain(config), self._noting(table)],
             key=converter("key", config),
-            value=exact(made) if values[TIMES] else made,
+            value=exact(codec) if values[TIMES] else codec,
             **shape(values),
         )
 
@@ -137,7 +137,9 @@ class Task:
     def _changes(self, spark: SparkSession, table: str) -> DataFrame:
         values, reached = self.setup.values, database.access(self.setup.values)
         page = values["scylla.query.options.fetch.size"]
-        given = {name: getattr(reached, name) for name in ("user", "password", "local_dc", "ca", "certificate", "key")}
+        options = {
+            name: getattr(reached, name) for name in ("user", "password", "local_dc", "ca", "certificate", "key")
+        }
         return cdc.read(
             spark,
             table,
@@ -156,7 +158,7 @@ class Task:
             chunk_rows=values["incremental.snapshot.chunk.size"],
             tls=reached.tls,
             verify_hostname=reached.verify_hostname,
-            **{name: text for name, text in given.items() if text},
+            **{name: text for name, text in options.items() if text},
         )
 
 

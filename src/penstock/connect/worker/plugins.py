@@ -9,11 +9,13 @@ from typing import Any, Literal, Protocol
 from penstock.connect import topics
 from penstock.connect.definition import Property
 from penstock.connect.records import sink_converters
-from penstock.connect.sinks.cql import checks as cql_checks, datastax_properties, properties as scylla_properties
+from penstock.connect.sinks.cql import datastax_properties, properties as scylla_properties
 from penstock.connect.sinks.cql.destination import CqlDestination
 from penstock.connect.sinks.destination import Destination
-from penstock.connect.sinks.files import destination as files_destination, file_stream, properties as files_properties
-from penstock.connect.sinks.jdbc import destination as jdbc_destination, properties as jdbc_properties
+from penstock.connect.sinks.files import file_stream, properties as files_properties
+from penstock.connect.sinks.files.destination import FilesDestination
+from penstock.connect.sinks.jdbc import properties as jdbc_properties
+from penstock.connect.sinks.jdbc.destination import JdbcDestination
 from penstock.connect.sinks.replication import properties as replication_properties
 from penstock.connect.source import checks as source_checks, database, properties
 from penstock.connect.transforms import sink_chain, source_chain
@@ -72,19 +74,12 @@ class SinkProperties(Protocol):
     def settings(self, values: Values, config: Config) -> Any: ...
 
 
-class SinkChecks(Protocol):
-    """The module that asks a sink's system."""
-
-    def problems(self, settings: Any) -> Problems:
-        """What it has against these settings."""
-
-
-def _sink(own: SinkProperties, checks: SinkChecks, destination: Callable[[Any], Destination]) -> ConnectorPlugin:
+def _sink(own: SinkProperties, destination: Callable[[Any], Destination]) -> ConnectorPlugin:
     """The plugin of a sink of records; `destination` takes its settings."""
 
     def reported(values: Values, config: Config) -> Problems:
         try:
-            yield from checks.problems(own.settings(values, config))
+            yield from destination(own.settings(values, config)).problems()
         except PenstockError as error:
             yield own.CONNECTION, str(error)
 
@@ -111,11 +106,11 @@ SOURCE = ConnectorPlugin(
     source_checks.together,
     lambda values, config: database.problems(values),
 )
-SINK = _sink(scylla_properties, cql_checks, CqlDestination)
-DATASTAX_SINK = _sink(datastax_properties, cql_checks, CqlDestination)
-JDBC_SINK = _sink(jdbc_properties, jdbc_destination, jdbc_destination.JdbcDestination)
-FILES_SINK = _sink(files_properties, files_destination, files_destination.FilesDestination)
-FILE_STREAM_SINK = _sink(file_stream, file_stream, file_stream.FileDestination)
+SINK = _sink(scylla_properties, CqlDestination)
+DATASTAX_SINK = _sink(datastax_properties, CqlDestination)
+JDBC_SINK = _sink(jdbc_properties, JdbcDestination)
+FILES_SINK = _sink(files_properties, FilesDestination)
+FILE_STREAM_SINK = _sink(file_stream, file_stream.FileDestination)
 REPLICATION_SINK = ConnectorPlugin(
     replication_properties.CLASS,
     replication_properties.CLASS_NAMES,

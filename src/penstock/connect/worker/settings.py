@@ -18,6 +18,7 @@ from penstock.connect.worker.secrets import of_config
 from penstock.durations import whole
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
+from penstock.kafka.kafka_settings import DECOMPRESSED
 from penstock.kafka.security import SETTINGS as SECURITY, Security, require_servers
 from penstock.process.paths import is_file
 from penstock.serve.passwords import Passwords
@@ -27,7 +28,6 @@ HEADER = "header.converter"
 ALLOWED = "penstock.allowed.hosts"
 EXTENSIONS, CREDENTIALS = "rest.extension.classes", "penstock.rest.credentials.file"
 BASIC_AUTH = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
-DECOMPRESSED = "fetch.max.decompressed.bytes"
 LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from penstock.durations import EPOCH
 from penstock.errors import PenstockError
 
 Json = dict[str, Any]
@@ -16,7 +17,6 @@ MOST = 500
 """The most records of a page."""
 LONGEST = 18
 """The most digits of an offset."""
-START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BadQuery(PenstockError):
@@ -96,4 +96,4 @@ def milliseconds(text: str) -> int:
             next='write a time as "2026-05-31T12:00:00Z"',
         ) from None
     # To Kafka, times below 0 are the beginning and the end of a topic.
-    return max(0, ((time if time.tzinfo else time.replace(tzinfo=UTC)) - START) // timedelta(milliseconds=1))
+    return max(0, ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(milliseconds=1))

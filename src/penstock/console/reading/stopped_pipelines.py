@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.checkpoint_folder import Local
+from penstock.durations import EPOCH
 from penstock.errors import PenstockError
 from penstock.watch import graph
 from penstock.wire.errors import KafkaError
@@ -134,9 +135,7 @@ def _part(root: Path, name: str) -> CheckpointPosition:
     except Exception as error:
         # One checkpoint with damaged files must not hide the others.
         folder, problem = str(root / name), f"its files are damaged: {type(error).__name__}: {error}"
-        return positions.CheckpointPosition(
-            name, folder, None, positions.EPOCH, None, None, None, (), None, False, None, problem
-        )
+        return positions.CheckpointPosition(name, folder, None, EPOCH, None, None, None, (), None, False, None, problem)
 
 
 def _shown(roots: Iterable[Path]) -> list[tuple[str, Path, list[CheckpointPosition]]]:

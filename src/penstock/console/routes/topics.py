@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from penstock.console.calls import Call, NotFound, Parameter
@@ -10,8 +9,8 @@ from penstock.console.openapi import FLAG, NULL_OR_TEXT, TEXT, WHOLE, list_of, r
 from penstock.console.panels import ApiRoute, ConsolePanel
 from penstock.console.reading.topic_list import TopicList
 from penstock.console.watched_systems import WatchedSystems
+from penstock.durations import TOPIC_NAME
 
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 KAFKA = Parameter("kafka", "The Kafka, one of `kafkas` of the overview; by default that of --servers, or the only one.")
 LIMIT = Parameter("limit", "The most records: 500 for a page, 10000 for a download.", whole=True)
 
@@ -25,7 +24,7 @@ async def topics_of(systems: WatchedSystems, call: Call) -> TopicList:
 def topic_of(call: Call) -> str:
     """The topic in the address; raises NotFound if it is not a name of one."""
     topic: str = call.path["topic"]
-    if not TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise NotFound(f"{topic[:100]!r} is not a name of a topic", next="choose one of /api/topics")
     return topic
 

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from penstock.durations import TOPIC_NAME
 from penstock.errors import PenstockError
 from penstock.ingest.callers import ApiKeys
 from penstock.ingest.exchange import RefusedRequest
-from penstock.ingest.ingest_settings import TOPIC
 from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync, UnknownSegment
 from penstock.serve.json_bodies import json_body
 from penstock.serve.rest_errors import RestError, told
@@ -81,7 +81,7 @@ def _wanted(found: Any) -> dict[str, str]:
     next = 'send {"to": TOPIC, "mode": "full"}, or "changes" for what changed since the last delivery'
     if not isinstance(found, dict) or found.keys() != {"to", "mode"} or found["mode"] not in [*MODES]:
         raise PenstockError("the request does not say what to deliver", where=str(found)[:100], next=next)
-    if not isinstance(found["to"], str) or not TOPIC.fullmatch(found["to"]):
+    if not isinstance(found["to"], str) or not TOPIC_NAME.fullmatch(found["to"]):
         raise PenstockError(
             f"{found['to']!r} is not a valid topic name", where="to", next="use letters, digits, . _ and -"
         )

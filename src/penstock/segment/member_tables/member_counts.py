@@ -22,6 +22,7 @@ from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
+from penstock.durations import EPOCH
 from penstock.errors import PenstockError
 from penstock.segment.member_tables.member_schema import COUNTS_KEPT, aware, explained
 from penstock.segment.rule_definitions import shown
@@ -45,7 +46,6 @@ PLACES = 10_000
 """Partitions that are looked through for the names of segments."""
 SIGMAS = 2
 """Standard deviations of the bounds: 95 % confidence."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SIZE = 12
 """The base-2 logarithm of the number of hashes in a sketch: with 4 096 the error is 3 % at 95 % confidence."""
 

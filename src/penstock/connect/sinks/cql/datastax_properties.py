@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from penstock.connect.definition import INERT, Check, Property, of_file
+from penstock.connect.definition import INERT, Check, Property, of_file, settings_of
 from penstock.connect.java.date_patterns import WrongPattern
 from penstock.connect.java.date_time_formatter import DatePattern, date_pattern
 from penstock.connect.sinks.cql import contact_points
-from penstock.connect.sinks.cql.mapping import mapping, plain
+from penstock.connect.sinks.cql.mapping import plain
 from penstock.connect.sinks.cql.properties import TABLE_CHECKS
 from penstock.connect.sinks.cql.routes import (
     OF_TABLE,
@@ -27,6 +27,7 @@ from penstock.connect.sinks.cql.routes import (
     Table,
     of_query,
     of_tables,
+    option_values,
     options,
     tables,
 )
@@ -77,7 +78,6 @@ _MILLIS = {
     "d|days?": 86400e3,
 }
 """Units of durations in the driver's files, in milliseconds."""
-MOST_AT_ONCE = 1000
 NAMES = PropertyNames(hosts="contactPoints", user="auth.username", tls="ssl.provider", ttl="ttl")
 CONNECTION = NAMES.tls
 """The property at which errors of the connection are reported."""
@@ -85,9 +85,9 @@ CONNECTION = NAMES.tls
 
 def _millis(text: str) -> float | None:
     """Milliseconds of a duration as the driver's files have it; None if it is none."""
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)", text.strip())
-    units = (millis for names, millis in _MILLIS.items() if found and re.fullmatch(names, found[2]))
-    return next((float(found[1]) * millis for millis in units if found), None)
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)", text.strip())
+    units = (millis for names, millis in _MILLIS.items() if match and re.fullmatch(names, match[2]))
+    return next((float(match[1]) * millis for millis in units if match), None)
 
 
 def _file(path: str) -> str | None:
@@ -106,12 +106,12 @@ def _pattern(text: str) -> DatePattern | str:
 
 def _pattern_of(part: str) -> Check:
     def check(text: str) -> str | None:
-        found = None if text == UNITS_SINCE_EPOCH else _pattern(text)
-        if found is None or isinstance(found, str):
-            return found
-        if part == "day" and not found.has_day:
+        pattern = None if text == UNITS_SINCE_EPOCH else _pattern(text)
+        if pattern is None or isinstance(pattern, str):
+            return pattern
+        if part == "day" and not pattern.has_day:
             return "it needs a year, a month and a day"
-        return "it needs an hour" if part == "time" and not found.has_time else None
+        return "it needs an hour" if part == "time" and not pattern.has_time else None
 
     return check
 
@@ -152,8 +152,8 @@ def _of_topic() -> dict[str, Property]:
 def _codecs(config: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Name, topic and option of the properties of codecs."""
     for name in config:
-        if (found := _CODEC.fullmatch(name)) and found[2] in _of_topic():
-            yield name, found[1], found[2]
+        if (match := _CODEC.fullmatch(name)) and match[2] in _of_topic():
+            yield name, match[1], match[2]
 
 
 def definitions(config: Mapping[str, str | None]) -> list[Property]:
@@ -169,13 +169,13 @@ def definitions(config: Mapping[str, str | None]) -> list[Property]:
 
 def _merged(values: Mapping[str, Any], config: Mapping[str, str]) -> dict[str, Any]:
     """The values, with the driver's settings where the connector's own are not given."""
-    found = dict(values)
+    merged = dict(values)
     for name, same in _SAME.items():
         if not config.get(name) and config.get(f"{DRIVER}{same}"):
-            found[name] = values[f"{DRIVER}{same}"]
+            merged[name] = values[f"{DRIVER}{same}"]
     if values["ssl.provider"] == "None" and values[_TLS_CLASS]:
-        found["ssl.provider"] = "JDK"
-    return found
+        merged["ssl.provider"] = "JDK"
+    return merged
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> CqlSettings:
@@ -184,13 +184,14 @@ def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> CqlSetting
     timeout = values["queryExecutionTimeout"] * 1000
     if not config.get("queryExecutionTimeout") and values[_TIMEOUT]:
         timeout = max(round(_millis(values[_TIMEOUT]) or 0), 1)
-    return CqlSettings(
+    return settings_of(
+        CqlSettings,
+        values,
         names=NAMES,
         access=_access(values),
-        given=tuple(_route(table, values) for table in tables(config, _of_table())),
+        named=tuple(_route(table, values) for table in tables(config, _of_table())),
         timeout_millis=timeout,
         tolerance=_tolerance(values),
-        in_flight=min(values["maxConcurrentRequests"], MOST_AT_ONCE),
     )
 
 
@@ -201,18 +202,8 @@ def _access(values: Mapping[str, Any]) -> Access:
         files |= {"certificate": values["ssl.openssl.keyCertChain"], "key": values["ssl.openssl.privateKey"]}
     elif values["ssl.provider"] == "JDK":
         files = pem_files(values, "ssl.")
-    hosts, nodes = contact_points.reached(values["contactPoints"] or "127.0.0.1", values["port"])
-    return Access(
-        hosts,
-        values["auth.username"],
-        values["auth.password"],
-        values["loadBalancing.localDc"],
-        values[f"{DRIVER}basic.request.consistency"],
-        tls=values["ssl.provider"] != "None",
-        verify_hostname=values["ssl.hostnameValidation"],
-        translated=nodes,
-        **files,
-    )
+    tls = values["ssl.provider"] != "None"
+    return settings_of(contact_points.ConnectionSettings, values, tls=tls, files=files).access()
 
 
 def _tolerance(values: Mapping[str, Any]) -> Tolerance:
@@ -221,22 +212,22 @@ def _tolerance(values: Mapping[str, Any]) -> Tolerance:
     return "driver" if values["ignoreErrors"] in ("Driver", "true") else "fail"
 
 
+def _of_table_in(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a table's options."""
+    inherited = {"consistencyLevel": values[f"{DRIVER}basic.request.consistency"]}
+    return option_values(_of_table(), f"topic.{'.'.join(table)}.", values, inherited)
+
+
 def _route(table: Table, values: Mapping[str, Any]) -> Route:
-    prefix = f"topic.{'.'.join(table)}."
-    own = {name: values.get(f"{prefix}{name}", each.default) for name, each in _of_table().items()}
-    return Route(
+    own = _of_table_in(table, values)
+    return settings_of(
+        Route,
+        own,
         topic=table[0],
         keyspace=plain(table[1]),
         table=plain(table[2]),
-        consistency=own["consistencyLevel"] or values[f"{DRIVER}basic.request.consistency"],
         ttl=_seconds(own),
-        deletes=own["deletesEnabled"],
-        mapping=mapping(own["mapping"]),
-        null_to_unset=own["nullToUnset"],
-        ttl_unit=UNITS[own["ttlTimeUnit"]],
-        time_unit=UNITS[own["timestampTimeUnit"]],
-        query=own["query"] or "",
-        prefix=prefix,
+        prefix=f"topic.{'.'.join(table)}.",
         nulls_delete=True,
         endless_ttl=True,
         codec=_codec(table[0], values),
@@ -253,15 +244,8 @@ def _nanos(unit: str) -> int:
 
 
 def _codec(topic: str, values: Mapping[str, Any]) -> TopicCodec:
-    own = {name: values.get(f"topic.{topic}.{name}", each.default) for name, each in _of_topic().items()}
-    return TopicCodec(
-        locale=own["codec.locale"],
-        zone=own["codec.timeZone"],
-        timestamp=own["codec.timestamp"],
-        date=own["codec.date"],
-        time=own["codec.time"],
-        unit=_nanos(own["codec.unit"]),
-    )
+    own = option_values(_of_topic(), f"topic.{topic}.", values, {})
+    return settings_of(TopicCodec, own, unit=_nanos(own["codec.unit"]))
 
 
 # Errors between properties that are each valid.
@@ -320,6 +304,6 @@ def _of_route(table: Table, values: Mapping[str, Any]) -> Problems:
     yield from of_query(prefix, values, True)
     if not values.get(f"{prefix}mapping"):
         yield f"{prefix}mapping", "a table needs its mapping"
-    own = {name: values.get(f"{prefix}{name}", each.default) for name, each in _of_table().items()}
+    own = _of_table_in(table, values)
     if (_seconds(own) or 0) > MAX_TTL:
         yield f"{prefix}ttl", f"it is {_seconds(own)} seconds; the most are {MAX_TTL} (20 years)"

@@ -76,12 +76,12 @@ class ColumnSource:
         return value
 
     def _header(self, record: ConnectRecord) -> Any:
-        found = [part.value for name, part in record.headers if name == self.path[0]]
-        if not found:
+        values = [part.value for name, part in record.headers if name == self.path[0]]
+        if not values:
             raise NoField(f"the record has no header {self.path[0]}")
-        if isinstance(found[-1], dict | list):
+        if isinstance(values[-1], dict | list):
             raise NoField(f"the header {self.path[0]} is no primitive value")
-        return found[-1]
+        return values[-1]
 
 
 @lru_cache(maxsize=4)
@@ -95,20 +95,20 @@ def _object(text: str) -> Any:
 
 def mapping(text: str) -> dict[str, ColumnSource]:
     """The sources of columns by name; raises WrongMapping."""
-    found: dict[str, ColumnSource] = {}
+    sources: dict[str, ColumnSource] = {}
     at = 0
     while at < len(text):
         entry = _ENTRY.match(text, at)
         if entry is None:
             raise WrongMapping(f"it cannot be read from {text[at : at + 40]!r} on; write column = value.field, ...")
         column, source = plain(entry[1]), _source(entry[2])
-        if column in found:
+        if column in sources:
             raise WrongMapping(f"column {column} occurs twice")
-        found[column] = source
+        sources[column] = source
         at = entry.end()
-    if not found:
+    if not sources:
         raise WrongMapping("it has no columns")
-    return found
+    return sources
 
 
 def plain(name: str) -> str:

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from penstock.connect.definition import Check, Property, of_file
+from penstock.connect.definition import Check, Property, of_file, settings_of
 from penstock.connect.sinks.cql import contact_points
 from penstock.connect.sinks.cql.mapping import WrongMapping, mapping
 from penstock.connect.sinks.cql.routes import (
     OF_TABLE,
-    UNITS,
     CqlSettings,
     PropertyNames,
     Route,
     of_query,
     of_tables,
+    option_values,
     options,
     tables,
 )
@@ -87,30 +87,25 @@ NAMES = PropertyNames(
 )
 CONNECTION = NAMES.tls
 """The property at which errors of the connection are reported."""
+_INHERITED = {
+    "consistencyLevel": "scylladb.consistency.level",
+    "ttlSeconds": "scylladb.ttl",
+    "deletesEnabled": "scylladb.deletes.enabled",
+}
+"""Options of a table, and the properties that count where it does not have them."""
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> CqlSettings:
     """What these valid values say; raises NoTls for a keystore that cannot be opened."""
-    default = Route(
-        topic="",
-        keyspace=values["scylladb.keyspace"],
-        table="",
-        consistency=values["scylladb.consistency.level"],
-        ttl=values["scylladb.ttl"],
-        deletes=values["scylladb.deletes.enabled"],
-    )
-    return CqlSettings(
+    default = _route("", values["scylladb.keyspace"], "", values)
+    return settings_of(
+        CqlSettings,
+        values,
         names=NAMES,
         access=access(values),
-        given=tuple(_route(default, *name, values) for name in tables(config, _options())),
-        timeout_millis=values["scylladb.execute.timeout.ms"],
+        named=tuple(_route(*table, values) for table in tables(config, _options())),
         tolerance=_tolerance(values),
         default=default,
-        keyspace=values["scylladb.keyspace"],
-        create_keyspace=values["scylladb.keyspace.create.enabled"],
-        replication=values["scylladb.keyspace.replication.factor"],
-        manage=values["scylladb.table.manage.enabled"],
-        compression=values["scylladb.table.create.compression.algorithm"],
         offsets=values["scylladb.offset.storage.table"] if values["scylladb.offset.storage.table.enable"] else "",
     )
 
@@ -123,40 +118,19 @@ def _tolerance(values: Mapping[str, Any]) -> Tolerance:
     return "ignore" if quiet else "log"
 
 
-def _route(default: Route, topic: str, keyspace: str, table: str, values: Mapping[str, Any]) -> Route:
-    prefix = f"topic.{topic}.{keyspace}.{table}."
-    own = {name: values.get(f"{prefix}{name}") for name in _options()}
-    return Route(
-        topic=topic,
-        keyspace=keyspace,
-        table=table,
-        consistency=own["consistencyLevel"] or default.consistency,
-        ttl=default.ttl if own["ttlSeconds"] is None else own["ttlSeconds"],
-        deletes=default.deletes if own["deletesEnabled"] is None else own["deletesEnabled"],
-        mapping=mapping(own["mapping"]) if own["mapping"] else None,
-        null_to_unset=bool(own["nullToUnset"]),
-        ttl_unit=UNITS[own["ttlTimeUnit"] or "SECONDS"],
-        time_unit=UNITS[own["timestampTimeUnit"] or "MICROSECONDS"],
-        query=own["query"] or "",
-        prefix=prefix,
-    )
+def _route(topic: str, keyspace: str, table: str, values: Mapping[str, Any]) -> Route:
+    """The route of a table; without a topic that of all topics that no table is given for."""
+    prefix = f"topic.{topic}.{keyspace}.{table}." if topic else ""
+    inherited = {option: values[name] for option, name in _INHERITED.items()}
+    own = option_values(_options(), prefix, values if topic else {}, inherited)
+    return settings_of(Route, own, topic=topic, keyspace=keyspace, table=table, prefix=prefix)
 
 
 def access(values: Mapping[str, Any]) -> Access:
     """How to connect to a configuration's database."""
-    hosts, nodes = contact_points.reached(values["scylladb.contact.points"], values["scylladb.port"])
-    login = values["scylladb.security.enabled"]
-    return Access(
-        hosts,
-        values["scylladb.username"] if login else "",
-        values["scylladb.password"] if login else "",
-        values["scylladb.loadbalancing.localdc"],
-        values["scylladb.consistency.level"],
-        tls=values["scylladb.ssl.enabled"],
-        verify_hostname=values["scylladb.ssl.hostname.verification"],
-        translated=nodes,
-        **(pem_files(values, "scylladb.ssl.") if values["scylladb.ssl.enabled"] else {}),
-    )
+    nobody = {} if values["scylladb.security.enabled"] else {"user": "", "password": ""}
+    files = pem_files(values, "scylladb.ssl.") if values["scylladb.ssl.enabled"] else {}
+    return settings_of(contact_points.ConnectionSettings, values, files=files, **nobody).access()
 
 
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:

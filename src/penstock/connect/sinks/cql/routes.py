@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from penstock.connect.definition import Property
-from penstock.connect.sinks.cql.mapping import ColumnSource
+from penstock.connect.definition import Property, of_property
+from penstock.connect.sinks.cql.mapping import ColumnSource, mapping as parse_mapping
 from penstock.connect.sinks.cql.topic_codecs import TopicCodec
 from penstock.connect.sinks.destination import Tolerance
 from penstock.connect.sinks.properties import Problems
@@ -29,25 +29,32 @@ UNITS = {
 """Java's units of time, in seconds."""
 TOPIC = re.compile(r"topic\.(.+)\.([^.]+)\.([^.]+)\.([A-Za-z]+)")
 OF_TABLE = "topic.<topic>.<keyspace>.<table>."
+MOST_AT_ONCE = 1000
+"""Requests of a task of Spark at the same time."""
 Table: TypeAlias = tuple[str, str, str]
 """A topic, and the keyspace and the table as they stand in names of properties."""
 
 
+def _mapping(text: str | None) -> dict[str, ColumnSource] | None:
+    return parse_mapping(text) if text else None
+
+
 @dataclass(frozen=True)
 class Route:
-    """A table that a topic's records are written to, and how."""
+    """A table that a topic's records are written to, and how; fields are of the options of a table."""
 
     topic: str
     keyspace: str
     table: str
-    consistency: str
-    ttl: int | None
-    deletes: bool
-    mapping: Mapping[str, ColumnSource] | None = None
-    null_to_unset: bool = False
-    ttl_unit: Decimal = UNITS["SECONDS"]
-    time_unit: Decimal = UNITS["MICROSECONDS"]
-    query: str = ""
+    consistency: str = field(metadata=of_property("consistencyLevel"))
+    ttl: int | None = field(metadata=of_property("ttlSeconds"))
+    """Seconds that rows live; None as the table says."""
+    deletes: bool = field(metadata=of_property("deletesEnabled"))
+    mapping: Mapping[str, ColumnSource] | None = field(metadata=of_property("mapping", convert=_mapping))
+    null_to_unset: bool = field(metadata=of_property("nullToUnset"))
+    ttl_unit: Decimal = field(metadata=of_property("ttlTimeUnit", convert=UNITS.__getitem__))
+    time_unit: Decimal = field(metadata=of_property("timestampTimeUnit", convert=UNITS.__getitem__))
+    query: str = field(metadata=of_property("query", convert=lambda text: text or ""))
     prefix: str = ""
     """Of the names of its properties."""
     nulls_delete: bool = False
@@ -81,45 +88,57 @@ class CqlSettings:
 
     names: PropertyNames
     access: Access
-    given: tuple[Route, ...]
+    named: tuple[Route, ...]
     """The tables that it names."""
-    timeout_millis: int
+    timeout_millis: int = field(metadata=of_property("scylladb.execute.timeout.ms"))
     tolerance: Tolerance
     default: Route | None = None
     """For topics without a table: the table has the topic's name."""
-    keyspace: str = ""
-    create_keyspace: bool = False
-    replication: int = 1
-    manage: bool = False
-    compression: str = "none"
+    keyspace: str = field(default="", metadata=of_property("scylladb.keyspace"))
+    create_keyspace: bool = field(default=False, metadata=of_property("scylladb.keyspace.create.enabled"))
+    replication: int = field(default=1, metadata=of_property("scylladb.keyspace.replication.factor"))
+    manage: bool = field(default=False, metadata=of_property("scylladb.table.manage.enabled"))
+    compression: str = field(default="none", metadata=of_property("scylladb.table.create.compression.algorithm"))
     offsets: str = ""
-    in_flight: int = RequestLimits.in_flight
+    """The table of positions; "" for none."""
+    in_flight: int = field(
+        default=RequestLimits.in_flight,
+        metadata=of_property("maxConcurrentRequests", convert=lambda most: min(most, MOST_AT_ONCE)),
+    )
 
     def routes(self, topic: str) -> list[Route]:
         """Where the records of a topic go."""
         if self.default is None:
-            return [route for route in self.given if route.topic == topic]
+            return [route for route in self.named if route.topic == topic]
         table = re.sub("[.-]", "_", topic)
-        named = [route for route in self.given if route.topic in (topic, table)]
-        return named or [replace(self.default, topic=topic, table=table)]
+        routes = [route for route in self.named if route.topic in (topic, table)]
+        return routes or [replace(self.default, topic=topic, table=table)]
 
 
-def options(found: Iterable[Property], prefix: str) -> dict[str, Property]:
+def options(properties: Iterable[Property], prefix: str) -> dict[str, Property]:
     """The properties whose names begin so, by the rest of their names."""
-    return {each.name.removeprefix(prefix): each for each in found if each.name.startswith(prefix)}
+    return {each.name.removeprefix(prefix): each for each in properties if each.name.startswith(prefix)}
+
+
+def option_values(
+    known: Mapping[str, Property], prefix: str, values: Mapping[str, Any], inherited: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values of these options of a table or a topic; `inherited` are those of options that it does not have."""
+    own = {option: values.get(f"{prefix}{option}", each.default) for option, each in known.items()}
+    return own | {option: value for option, value in inherited.items() if own[option] is None}
 
 
 def of_tables(config: Mapping[str, str | None], known: Mapping[str, Property]) -> list[Property]:
     """The properties of tables in a configuration, of these options."""
     return [
-        replace(known[found[4]], name=name) for name in config if (found := TOPIC.fullmatch(name)) and found[4] in known
+        replace(known[match[4]], name=name) for name in config if (match := TOPIC.fullmatch(name)) and match[4] in known
     ]
 
 
 def tables(config: Mapping[str, str | None], known: Mapping[str, Property]) -> list[Table]:
     """The tables that a configuration names."""
     names = (TOPIC.fullmatch(name) for name in config)
-    return list(dict.fromkeys((found[1], found[2], found[3]) for found in names if found and found[4] in known))
+    return list(dict.fromkeys((match[1], match[2], match[3]) for match in names if match and match[4] in known))
 
 
 def of_query(prefix: str, values: Mapping[str, Any], deletes_by_default: bool) -> Problems:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from penstock.codec import exact_json
+from penstock.connect.definition import of_property
 from penstock.connect.java.date_time_formatter import DatePattern, Moment, date_pattern, zone_of
-from penstock.connect.records.column_numbers import MOST_DIGITS, number_of
+from penstock.connect.records.column_numbers import number_of
 from penstock.connect.records.record import Date, Timestamp, type_name
 from penstock.connect.sinks.cql.values import WIDTHS
 from penstock.connect.sinks.destination import SHOWN, Unfit
 from penstock.database.cql_types import CqlType
+from penstock.durations import MOST_DIGITS
 
 UNITS_SINCE_EPOCH = "UNITS_SINCE_EPOCH"
 """A pattern for numbers, which are units of `unit`."""
@@ -54,11 +56,11 @@ def _grouped(locale: str) -> re.Pattern[str]:
 class TopicCodec:
     """How values of a topic are read; `unit` is in nanoseconds."""
 
-    locale: str
-    zone: str
-    timestamp: str
-    date: str
-    time: str
+    locale: str = field(metadata=of_property("codec.locale"))
+    zone: str = field(metadata=of_property("codec.timeZone"))
+    timestamp: str = field(metadata=of_property("codec.timestamp"))
+    date: str = field(metadata=of_property("codec.date"))
+    time: str = field(metadata=of_property("codec.time"))
     unit: int
 
     def value(self, kind: CqlType, value: Any, *, typed: bool) -> Any:
@@ -92,11 +94,11 @@ class TopicCodec:
             of_key, of_value = kind.args
             # The key that is text of a list or a map stays so: neither can be a key of Python's.
             keys = {name: name if of_key.args else self.value(of_key, name, typed=typed) for name in value}
-            return {keys[name]: self.value(of_value, one, typed=typed) for name, one in value.items()}
+            return {keys[name]: self.value(of_value, element, typed=typed) for name, element in value.items()}
         kinds_by_name = dict(zip(kind.fields or value, kind.args, strict=False))
         return {
-            name: self.value(kinds_by_name[name], one, typed=typed) if name in kinds_by_name else one
-            for name, one in value.items()
+            name: self.value(kinds_by_name[name], element, typed=typed) if name in kinds_by_name else element
+            for name, element in value.items()
         }
 
     def _text(self, kind: CqlType, value: Any, typed: bool) -> Any:
@@ -119,9 +121,9 @@ class TopicCodec:
         """The number that a text is; a text that is none is left to `cell`, which says so."""
         if len(text) > MOST_DIGITS:
             return text
-        if found := _grouped(self.locale).fullmatch(text):
-            whole = re.sub("[^0-9]", "", found[2])
-            return Decimal(f"{found[1]}{whole}.{found[3] or '0'}" if found[3] else f"{found[1]}{whole}")
+        if match := _grouped(self.locale).fullmatch(text):
+            whole = re.sub("[^0-9]", "", match[2])
+            return Decimal(f"{match[1]}{whole}.{match[3] or '0'}" if match[3] else f"{match[1]}{whole}")
         if SEPARATORS[self.locale][0] == "." and "." in text:
             raise ValueError(f"in {self.locale}, a point is before each three digits")
         plain = number_of(text)
@@ -145,18 +147,18 @@ class TopicCodec:
     def _date(self, kind: CqlType, value: Any, typed: bool) -> Any:
         if type(value) is not str and (typed or type(value) is not int):
             return value
-        found = self._moment(self.date, "date", str(value).strip())
-        if found.day is None:
+        moment = self._moment(self.date, "date", str(value).strip())
+        if moment.day is None:
             raise ValueError("it has no day")
-        return Date((found.day - date(1970, 1, 1)).days)
+        return Date((moment.day - date(1970, 1, 1)).days)
 
     def _time(self, kind: CqlType, value: Any, typed: bool) -> Any:
         if type(value) is not str and (typed or type(value) is not int):
             return value
-        found = self._moment(self.time, "time", str(value).strip())
-        if found.nanos is None:
+        moment = self._moment(self.time, "time", str(value).strip())
+        if moment.nanos is None:
             raise ValueError("it has no hour")
-        seconds, nanos = divmod(found.nanos, 1_000_000_000)
+        seconds, nanos = divmod(moment.nanos, 1_000_000_000)
         return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{nanos:09}"
 
     def _of_units(self, number: int) -> Timestamp:

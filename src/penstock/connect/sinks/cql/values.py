@@ -37,13 +37,13 @@ from penstock.connect.sinks.destination import SHOWN, Unfit
 from penstock.database.columns import DATE_EPOCH
 from penstock.database.cql_types import FIXED_WIDTHS, CqlType
 from penstock.database.encode_cells import (
-    NANOS_PER_DAY,
     decimal_bytes,
     duration_bytes,
     inet_bytes,
     list_bytes,
     varint_bytes,
 )
+from penstock.durations import NANOS_PER_DAY
 
 WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "counter": 8}
 NANOS_PER_MILLI, MILLIS_PER_DAY = 1_000_000, 86_400_000
@@ -87,8 +87,8 @@ def _numeric(encode: Encoder) -> Encoder:
 
 def _whole(kind: CqlType, value: Any) -> int:
     """The integer that a value is."""
-    if type(value) is str and isinstance(found := number_of(value), int):
-        return found
+    if type(value) is str and isinstance(number := number_of(value), int):
+        return number
     if type(value) in NUMBERS:
         return whole(value)
     raise _unfit(kind, value)
@@ -176,10 +176,10 @@ def _uuid(kind: CqlType, value: Any) -> bytes:
     text = _str(kind, value)
     if not _UUID.fullmatch(text):
         raise _unfit(kind, value)
-    found = UUID(text)
-    if kind.name == "timeuuid" and found.version != 1:
+    uuid = UUID(text)
+    if kind.name == "timeuuid" and uuid.version != 1:
         raise _unfit(kind, value, "whose version is 1")
-    return found.bytes
+    return uuid.bytes
 
 
 def _unquoted(kind: CqlType, value: Any) -> str:
@@ -198,9 +198,9 @@ def _duration(kind: CqlType, value: Any) -> bytes:
     text = _unquoted(kind, value).strip()
     if not text:
         raise _unfit(kind, value)
-    if found := _ISO.fullmatch(text):
+    if match := _ISO.fullmatch(text):
         # CQL's own notation has no fractions and no signs inside; nanoseconds hold them.
-        return duration_bytes(_own(kind, *_parts(found)))
+        return duration_bytes(_own(kind, *_parts(match)))
     return duration_bytes(text)
 
 
@@ -211,12 +211,12 @@ _ISO = re.compile(
 )
 
 
-def _parts(found: re.Match[str]) -> tuple[int, int, int]:
+def _parts(match: re.Match[str]) -> tuple[int, int, int]:
     """Months, days and nanoseconds."""
-    sign = -1 if found[1] else 1
-    years, months, days, hours, minutes = (int(each or 0) for each in found.groups()[1:6])
-    below = int(found[8] or 0) * 1_000_000_000 + int((found[9] or "").ljust(9, "0"))
-    nanos = (hours * 3600 + minutes * 60) * 1_000_000_000 + (-below if found[7] else below)
+    sign = -1 if match[1] else 1
+    years, months, days, hours, minutes = (int(each or 0) for each in match.groups()[1:6])
+    below = int(match[8] or 0) * 1_000_000_000 + int((match[9] or "").ljust(9, "0"))
+    nanos = (hours * 3600 + minutes * 60) * 1_000_000_000 + (-below if match[7] else below)
     return sign * (years * 12 + months), sign * days, sign * nanos
 
 
@@ -246,10 +246,10 @@ def _timestamp(kind: CqlType, value: Any) -> bytes:
     text = _unquoted(kind, value)
     if re.fullmatch(r"-?[0-9]{1,19}", text):
         return int(text).to_bytes(8, "big", signed=True)
-    found = _TIMESTAMP.fullmatch(text)
-    if found is None:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
         raise _unfit(kind, value, "such as 2026-01-31T12:00:00Z or 2026-01-31 12:00:00+0000")
-    *whole, fraction, zone = found.groups()
+    *whole, fraction, zone = match.groups()
     year, month, day, hour, minute, second = (int(each or 0) for each in whole)
     at = timedelta(seconds=_seconds(hour, minute, second)) - _offset(zone)
     millis = day_number(year, month, day) * MILLIS_PER_DAY + at // timedelta(milliseconds=1)
@@ -280,10 +280,10 @@ def _date(kind: CqlType, value: Any) -> bytes:
     if isinstance(value, Date):
         days = int(value)
     else:
-        found = _DATE.fullmatch(_unquoted(kind, value))
-        if found is None:
+        match = _DATE.fullmatch(_unquoted(kind, value))
+        if match is None:
             raise _unfit(kind, value, "such as 2026-01-31")
-        days = day_number(int(found[1]), int(found[2]), int(found[3]))
+        days = day_number(int(match[1]), int(match[2]), int(match[3]))
     return (days + DATE_EPOCH).to_bytes(4, "big")
 
 
@@ -294,11 +294,11 @@ def _time(kind: CqlType, value: Any) -> bytes:
     if isinstance(value, TimeOfDay):
         nanos = value.count_of(1)
     else:
-        found = _TIME.fullmatch(_unquoted(kind, value))
-        if found is None or int(found[2]) > 59 or int(found[3] or 0) > 59:
+        match = _TIME.fullmatch(_unquoted(kind, value))
+        if match is None or int(match[2]) > 59 or int(match[3] or 0) > 59:
             raise _unfit(kind, value, "such as 12:00:00.5")
-        seconds = int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0)
-        nanos = seconds * 1_000_000_000 + int((found[4] or "").ljust(9, "0"))
+        seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3] or 0)
+        nanos = seconds * 1_000_000_000 + int((match[4] or "").ljust(9, "0"))
     if not 0 <= nanos < NANOS_PER_DAY:
         raise _unfit(kind, value)
     return nanos.to_bytes(8, "big")
@@ -319,39 +319,41 @@ def _json(kind: CqlType, value: Any, *wanted: type) -> Any:
 
 
 def _inner(kind: CqlType, value: Any) -> bytes:
-    found = cell(kind, value)
-    if found is None:
+    inner = cell(kind, value)
+    if inner is None:
         raise Unfit("a collection contains a null, which the database does not store")
-    return found
+    return inner
 
 
 def _list(kind: CqlType, value: Any) -> bytes:
-    return list_bytes([_inner(kind.args[0], one) for one in _json(kind, value, list)])
+    return list_bytes([_inner(kind.args[0], element) for element in _json(kind, value, list)])
 
 
 def _set(kind: CqlType, value: Any) -> bytes:
-    return list_bytes(list(dict.fromkeys(_inner(kind.args[0], one) for one in _json(kind, value, list))))
+    return list_bytes(list(dict.fromkeys(_inner(kind.args[0], element) for element in _json(kind, value, list))))
 
 
 def _map(kind: CqlType, value: Any) -> bytes:
-    entries = {_inner(kind.args[0], key): _inner(kind.args[1], one) for key, one in _json(kind, value, dict).items()}
+    entries = {
+        _inner(kind.args[0], key): _inner(kind.args[1], entry) for key, entry in _json(kind, value, dict).items()
+    }
     flat = [each for entry in entries.items() for each in entry]
     return len(entries).to_bytes(4, "big") + list_bytes(flat)[4:]
 
 
 def _vector(kind: CqlType, value: Any) -> bytes:
-    found = _json(kind, value, list)
-    if len(found) != kind.size:
-        raise _unfit(kind, value, f"as it has {len(found)} elements")
-    cells = [_inner(kind.args[0], one) for one in found]
+    elements = _json(kind, value, list)
+    if len(elements) != kind.size:
+        raise _unfit(kind, value, f"as it has {len(elements)} elements")
+    cells = [_inner(kind.args[0], element) for element in elements]
     if kind.args[0].name in FIXED_WIDTHS:
         return b"".join(cells)
     raise _unfit(kind, value, "whose elements have no fixed size")
 
 
 def _tuple(kind: CqlType, value: Any) -> bytes:
-    found = _json(kind, value, list, dict)
-    parts = list(found.values()) if isinstance(found, dict) else found
+    fields = _json(kind, value, list, dict)
+    parts = list(fields.values()) if isinstance(fields, dict) else fields
     if len(parts) != len(kind.args):
         raise _unfit(kind, value, f"as it has {len(parts)} fields")
     return _fields(kind, parts)
@@ -359,15 +361,15 @@ def _tuple(kind: CqlType, value: Any) -> bytes:
 
 def _udt(kind: CqlType, value: Any) -> bytes:
     """Fields by name; missing ones are null."""
-    found = _json(kind, value, dict)
-    if unknown := [str(name) for name in found if name not in kind.fields]:
+    fields = _json(kind, value, dict)
+    if unknown := [str(name) for name in fields if name not in kind.fields]:
         raise _unfit(kind, value, f"which has no field {', '.join(unknown)[:SHOWN]}")
-    return _fields(kind, [found.get(name) for name in kind.fields])
+    return _fields(kind, [fields.get(name) for name in kind.fields])
 
 
 def _fields(kind: CqlType, values: list[Any]) -> bytes:
-    cells = [cell(arg, one) for arg, one in zip(kind.args, values, strict=True)]
-    return b"".join(struct.pack(">i", -1 if one is None else len(one)) + (one or b"") for one in cells)
+    cells = [cell(arg, field) for arg, field in zip(kind.args, values, strict=True)]
+    return b"".join(struct.pack(">i", -1 if field is None else len(field)) + (field or b"") for field in cells)
 
 
 _ENCODERS: dict[str, Encoder] = {

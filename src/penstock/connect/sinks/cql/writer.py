@@ -1,6 +1,6 @@
 """Writes records to tables as their routes say, each with its own time.
 
-A record that does not fit is told apart from a fault: the connector's configuration says what happens to it, and the
+A record that does not fit is distinguished from a fault: the connector's configuration says what happens to it, and the
 others are written. Of two records for one row in the same millisecond the later one must win, so it is written a
 microsecond later; a record that is read twice is written once.
 """
@@ -49,8 +49,8 @@ from penstock.errors import PenstockError
 
 MOST_TEXTS = 50
 """Statements prepared for one table; records with other columns use one with all of its columns."""
-MOST_FITS = 1000
-"""Sets of fields for which it is kept how they fit their tables."""
+MOST_BINDINGS = 1000
+"""Sets of fields whose bindings to their tables are remembered."""
 MICROS = 1_000_000
 TOGETHER = 1000
 """Records that are converted before they are sent: the database writes while the next ones are converted."""
@@ -77,11 +77,11 @@ class Write(NamedTuple):
     once: bool = False
     """Whether it must not be executed twice."""
     micros: int | None = None
-    """The write time of a statement that is not made here, in microseconds since 1970."""
+    """The write time of a statement that is not composed here, in microseconds since 1970."""
 
 
-class Fit(NamedTuple):
-    """What is the same for all records with some fields."""
+class TableBinding(NamedTuple):
+    """How the fields of a record are bound to the columns of its table: the same for all records with these fields."""
 
     table: CqlTable
     columns: list[tuple[str, str, CqlType]]
@@ -118,7 +118,7 @@ class RecordWriter:
     _rows: dict[tuple[Any, ...], LastWrite] = field(default_factory=dict)
     _looked: set[tuple[str, ...]] = field(default_factory=set)
     _routes: dict[str, list[Route]] = field(default_factory=dict)
-    _fits: dict[tuple[Any, ...], Fit] = field(default_factory=dict)
+    _bindings: dict[tuple[Any, ...], TableBinding] = field(default_factory=dict)
     _texts: dict[str, dict[tuple[str, ...], str]] = field(default_factory=dict)
     _queries: dict[str, list[tuple[str, CqlType]]] = field(default_factory=dict)
     _once: dict[str, bool] = field(default_factory=dict)
@@ -135,21 +135,21 @@ class RecordWriter:
             writes: dict[tuple[str, str], list[Write]] = {}
             for record in records[first : first + TOGETHER]:
                 try:
-                    made = self.writes(record)
+                    writes_of_record = self.writes(record)
                 except (BadRecord, UnlikeTable, NoField) as error:
                     bad.append(Bad(record, str(error)))
                     if until_bad:
                         break
                 else:
-                    for one in made:
-                        writes.setdefault((one.route.topic, one.route.name), []).append(one)
+                    for write in writes_of_record:
+                        writes.setdefault((write.route.topic, write.route.name), []).append(write)
             for place, some in writes.items():
                 if place not in sent:
                     sent[place] = RouteWrites(self, some[0].route)
                 sent[place].send(some)
             if bad and until_bad:
                 break
-        return bad + [one for each in sent.values() for one in each.refused()]
+        return bad + [write for each in sent.values() for write in each.refused()]
 
     # Sending.
 
@@ -160,27 +160,27 @@ class RecordWriter:
         """The requests of some writes; those without a time of their own, of counters, are sent one by one."""
         access = self._access(route)
         writes = self._without_known_lists(access, route, writes) if self.again else writes
-        if route.query or any("USING TIMESTAMP" not in one.statement[0] for one in writes):
-            return [CqlRequest((one.statement,), one.partition, one.once, one.micros) for one in writes]
-        return together(access, route.keyspace, [(one.partition, [one.statement]) for one in writes], self.limits)
+        if route.query or any("USING TIMESTAMP" not in write.statement[0] for write in writes):
+            return [CqlRequest((write.statement,), write.partition, write.once, write.micros) for write in writes]
+        return together(access, route.keyspace, [(write.partition, [write.statement]) for write in writes], self.limits)
 
     def _without_known_lists(self, access: Access, route: Route, writes: Sequence[Write]) -> list[Write]:
         """The writes, without the lists that their rows have already."""
-        known = [one for one in writes if one.select]
-        requests = [CqlRequest((one.select,), one.partition) for one in known if one.select]
+        known = [write for write in writes if write.select]
+        requests = [CqlRequest((write.select,), write.partition) for write in known if write.select]
         pages = send_all(access, route.keyspace, requests, self.limits, what="reading lists", where=route.name)
         changed = {}
-        for one, page in zip(known, pages, strict=True):
-            buffer, starts, lengths = indexed(page.data, page.rows, len(one.lists), where=route.name)
+        for write, page in zip(known, pages, strict=True):
+            buffer, starts, lengths = indexed(page.data, page.rows, len(write.lists), where=route.name)
             data = buffer.tobytes()
             there = {
                 name
-                for number, (name, cell) in enumerate(one.lists.items())
+                for number, (name, cell) in enumerate(write.lists.items())
                 if page.rows and data[starts[0, number] :][: max(lengths[0, number], 0)] == cell
             }
-            if there and one.without:
-                changed[id(one)] = one._replace(statement=one.without(there))
-        return [changed.get(id(one), one) for one in writes]
+            if there and write.without:
+                changed[id(write)] = write._replace(statement=write.without(there))
+        return [changed.get(id(write), write) for write in writes]
 
     def _access(self, route: Route) -> Access:
         return replace(self.settings.access, consistency=route.consistency)
@@ -193,11 +193,11 @@ class RecordWriter:
             self._routes[record.topic] = self.settings.routes(record.topic)
         if not self._routes[record.topic]:
             raise BadRecord(f"its topic has no table: give topic.{record.topic}.<keyspace>.<table>.mapping")
-        found = (
+        writes = (
             self._query(record, route) if route.query else self._row(record, route)
             for route in self._routes[record.topic]
         )
-        return [made for made in found if made is not None]
+        return [write for write in writes if write is not None]
 
     def _row(self, record: ConnectRecord, route: Route) -> Write | None:
         if not route.mapping:
@@ -205,28 +205,28 @@ class RecordWriter:
         if record.value.value is None and (route.deletes or not route.nulls_delete):
             return self._deletion(record, route)
         values = _mapped(record, route) if route.mapping else _unmapped(record)
-        fit = self._fit(record, route, values)
-        table = fit.table
+        binding = self._bind(record, route, values)
+        table = binding.table
         if route.nulls_delete and route.deletes and _is_null(route, table, values):
             return self._deletion(record, route)
-        cells = {column: _cell(kind, values[name], column, record, route) for name, column, kind in fit.columns}
+        cells = {column: _cell(kind, values[name], column, record, route) for name, column, kind in binding.columns}
         if route.null_to_unset:
-            keys = {column.name for column in fit.key}
+            keys = {column.name for column in binding.key}
             cells = {name: value for name, value in cells.items() if value is not None or name in keys}
-        key = self._key(table, fit.key, cells, record, route)
-        if fit.counted:
+        key = self._key(table, binding.key, cells, record, route)
+        if binding.counted:
             return self._counted(record, route, table, cells, key)
         at = self._time(record, route, key)
         if at is None:
             return None
         ttl = _ttl(record, route)
-        made = Write(record, route, self._partition(table, key), self._insert(table, cells, at, ttl))
-        lists = {name: value for name in fit.lists if (value := cells.get(name))}
+        write = Write(record, route, self._partition(table, key), self._insert(table, cells, at, ttl))
+        lists = {name: value for name in binding.lists if (value := cells.get(name))}
         if not lists:
-            return made
+            return write
         cells_of = {name: value for name, value in cells.items() if name not in lists}
         time = ListTime(int.from_bytes(at, "big", signed=True))
-        return made._replace(
+        return write._replace(
             statement=self._insert(table, cells, time, ttl),
             lists=lists,
             select=_reading(table, key, list(lists)),
@@ -244,22 +244,22 @@ class RecordWriter:
                 return None  # without a table there is no row to delete
             raise UnlikeTable(f"there is no table {route.name}")
         keys = [*table.partition_key, *table.clustering_key]
-        given = {}
+        fields = {}
         if route.mapping:
             of_key = {column.name for column in keys}
             if any(source.side == "now" and name in of_key for name, source in columns(route.mapping)):
                 return None  # no row has this key yet
             has_value = record.value.value is not None
-            given = {
+            fields = {
                 name: source.of(record)
                 for name, source in columns(route.mapping)
                 if (source.side in ("key", "header") or has_value) and not source.is_missing(record)
             }
-        names = _names(table, given)
+        names = _names(table, fields)
         kinds = {column.name: column.type for column in keys}
         cells = {
             names[name]: _cell(kinds[names[name]], value, name, record, route)
-            for name, value in given.items()
+            for name, value in fields.items()
             if names.get(name) in kinds
         }
         key = self._key(table, keys, cells, record, route)
@@ -271,16 +271,16 @@ class RecordWriter:
         statement = f"DELETE FROM {base_name(table)}{using} WHERE {_of_row(table)}", [*times, *key]
         return Write(record, route, self._partition(table, key), statement)
 
-    def _fit(self, record: ConnectRecord, route: Route, values: Mapping[str, Any]) -> Fit:
-        """How a record with these fields fits its table, which gets what it lacks."""
+    def _bind(self, record: ConnectRecord, route: Route, values: Mapping[str, Any]) -> TableBinding:
+        """The binding of a record with these fields to its table, which gets the columns that it lacks."""
         place = (route.name, *values)
-        known = self._fits.get(place)
+        known = self._bindings.get(place)
         if known is None or known.table is not self.tables.get(route):
-            if len(self._fits) >= MOST_FITS:
-                self._fits.clear()
-            table, names = self._fitting(record, route, values)
+            if len(self._bindings) >= MOST_BINDINGS:
+                self._bindings.clear()
+            table, names = self._resolve_columns(record, route, values)
             kinds = {column.name: column.type for column in table.columns}
-            self._fits[place] = known = Fit(
+            self._bindings[place] = known = TableBinding(
                 table,
                 [(name, names[name], kinds[names[name]]) for name in values],
                 [*table.partition_key, *table.clustering_key],
@@ -289,7 +289,7 @@ class RecordWriter:
             )
         return known
 
-    def _fitting(
+    def _resolve_columns(
         self, record: ConnectRecord, route: Route, values: Mapping[str, Any]
     ) -> tuple[CqlTable, dict[str, str]]:
         """The table, with a column for each value, and the names of these columns."""
@@ -329,7 +329,7 @@ class RecordWriter:
         self, table: CqlTable, columns: Sequence[Column], cells: Cells, record: ConnectRecord, route: Route
     ) -> list[bytes]:
         """The cells of the primary key's columns; those that are not among `cells` are taken from the record's key."""
-        found = []
+        cells_of_key = []
         if any(column.name not in cells for column in columns):
             cells |= self._cells_of_key(table, columns, record, route, cells)
         for column in columns:
@@ -338,20 +338,20 @@ class RecordWriter:
                 raise BadRecord(f"it has no value for {column.name} of the primary key of {table.full_name}")
             if len(value) > LONGEST_KEY:
                 raise BadRecord(f"{column.name} of the primary key has {len(value)} bytes; the most are {LONGEST_KEY}")
-            found.append(value)
-        if len(table.partition_key) == 1 and not found[0]:
+            cells_of_key.append(value)
+        if len(table.partition_key) == 1 and not cells_of_key[0]:
             raise BadRecord(f"{table.partition_key[0].name}, the partition key, is empty")
-        return found
+        return cells_of_key
 
     def _cells_of_key(
         self, table: CqlTable, columns: Sequence[Column], record: ConnectRecord, route: Route, known: Cells
     ) -> Cells:
         """The cells of the primary key's columns that are in the record's key, without those that are known."""
-        given = record.key.value if isinstance(record.key.value, dict) else {}
+        fields = record.key.value if isinstance(record.key.value, dict) else {}
         kinds = {column.name: column.type for column in columns if column.name not in known}
         return {
-            column: _cell(kinds[column], given[name], column, record, route)
-            for name, column in _names(table, given).items()
+            column: _cell(kinds[column], fields[name], column, record, route)
+            for name, column in _names(table, fields).items()
             if column in kinds
         }
 
@@ -394,16 +394,16 @@ class RecordWriter:
         last = self._rows.get(row, NEVER)
         if _is_repeated(last, place):
             return None
-        kept = last.micros, last.millis
-        if (given := _given_time(record, route)) is not None:
-            micros = given
+        newest = last.micros, last.millis
+        if (mapped := _given_time(record, route)) is not None:
+            micros = mapped
         else:
             millis = time.time_ns() // 1_000_000 if record.millis is None else record.millis
             micros = millis * 1000
             if millis >= last.millis:
                 micros = max(micros, last.micros + 1)
-                kept = micros, millis
-        self._rows[row] = LastWrite(*kept, place)
+                newest = micros, millis
+        self._rows[row] = LastWrite(*newest, place)
         return micros.to_bytes(8, "big", signed=True)
 
     def _was_written(self, record: ConnectRecord, row: tuple[Any, ...]) -> bool:
@@ -429,18 +429,18 @@ class RecordWriter:
             if name not in values:
                 bound.append(UNSET_VALUE)
                 continue
-            found = _cell(kind, values[name], name, record, route)
-            bound.append(UNSET_VALUE if found is None and route.null_to_unset else found)
+            cell = _cell(kind, values[name], name, record, route)
+            bound.append(UNSET_VALUE if cell is None and route.null_to_unset else cell)
         once, micros = self._must_be_once(route), self._statement_time(record, route)
         return Write(record, route, b"", (route.query, bound), once=once, micros=micros)
 
     def _statement_time(self, record: ConnectRecord, route: Route) -> int:
-        """The write time of an own statement: the given one, or now, and it stays when the statement is sent again.
+        """The write time of an own statement: the mapped one, or now, and it stays when the statement is sent again.
 
         Else an older statement that is sent again would win over a newer one.
         """
-        if (given := _given_time(record, route)) is not None:
-            return given
+        if (mapped := _given_time(record, route)) is not None:
+            return mapped
         self._now = max(self._now + 1, time.time_ns() // 1000)
         return self._now
 
@@ -463,13 +463,14 @@ class RecordWriter:
                     f"the database refuses the query: {error}", where=route.query, next="correct it"
                 ) from error
             self._queries[route.query] = [
-                (one.name, parse_type(one.type.cql_parameterized_type(), {})) for one in prepared.column_metadata
+                (marker.name, parse_type(marker.type.cql_parameterized_type(), {}))
+                for marker in prepared.column_metadata
             ]
         return self._queries[route.query]
 
 
 class RouteWrites:
-    """The writes of a route, which are sent while more of them are made."""
+    """The writes of a route, which are sent while records become more of them."""
 
     def __init__(self, writer: RecordWriter, route: Route) -> None:
         self._writer, self._route = writer, route
@@ -480,7 +481,9 @@ class RouteWrites:
 
     def send(self, writes: Sequence[Write]) -> None:
         requests = self._writer.requests(self._route, writes)
-        self._alone = self._alone and [one.statements for one in requests] == [(each.statement,) for each in writes]
+        self._alone = self._alone and [request.statements for request in requests] == [
+            (each.statement,) for each in writes
+        ]
         self._writes += writes
         self._sending.add(requests)
 
@@ -582,7 +585,7 @@ def _fields(schema: Schema | None) -> Mapping[str, Schema]:
     """The schemas of a struct's fields; none for other schemas."""
     if schema is None or schema["type"] != "struct":
         return {}
-    return {one["field"]: one for one in schema["fields"]}
+    return {field["field"]: field for field in schema["fields"]}
 
 
 def _names(table: CqlTable, values: Mapping[str, Any]) -> dict[str, str]:
@@ -591,20 +594,22 @@ def _names(table: CqlTable, values: Mapping[str, Any]) -> dict[str, str]:
     Raises BadRecord for two fields of one column.
     """
     known = {column.name for column in table.columns}
-    found: dict[str, str] = {}
+    columns_by_field: dict[str, str] = {}
     for name in values:
         if name in known:
-            found[name] = name
+            columns_by_field[name] = name
             continue
         if type(name) is not str:
             continue  # a key of a map
-        alike = [one for one in known if one.lower() == name.lower() and one not in values]
+        alike = [column for column in known if column.lower() == name.lower() and column not in values]
         if len(alike) == 1:
-            found[name] = alike[0]
-    if len(set(found.values())) < len(found):
-        twice = [name for name, column in found.items() if list(found.values()).count(column) > 1]
-        raise BadRecord(f"its fields {', '.join(twice)} are for one column of {table.full_name}, {found[twice[0]]}")
-    return found
+            columns_by_field[name] = alike[0]
+    if len(set(columns_by_field.values())) < len(columns_by_field):
+        twice = [name for name, column in columns_by_field.items() if list(columns_by_field.values()).count(column) > 1]
+        raise BadRecord(
+            f"its fields {', '.join(twice)} are for one column of {table.full_name}, {columns_by_field[twice[0]]}"
+        )
+    return columns_by_field
 
 
 def _without(names: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
@@ -618,8 +623,12 @@ def _is_null(route: Route, table: CqlTable, values: Mapping[str, Any]) -> bool:
     A mapping of fewer columns says nothing about the others, and a new timeuuid is not a field's value.
     """
     sources, others = route.mapping or {}, {column.name for column in table.values}
-    given = [value for name, value in values.items() if name in others and sources[name].side != "now"]
-    return bool(given) and not any(one is not None for one in given) and set(values) == {c.name for c in table.columns}
+    mapped = [value for name, value in values.items() if name in others and sources[name].side != "now"]
+    return (
+        bool(mapped)
+        and not any(value is not None for value in mapped)
+        and set(values) == {c.name for c in table.columns}
+    )
 
 
 def _cell(kind: CqlType, value: Any, column: str, record: ConnectRecord, route: Route) -> bytes | None:

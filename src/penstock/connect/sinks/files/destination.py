@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from penstock.connect.sinks.destination import Chunks, Tolerance
+from penstock.connect.sinks.destination import Chunks, Destination
 from penstock.connect.sinks.files.properties import FilesSettings
 from penstock.connect.sinks.files.writer import FilesWriter
 from penstock.connect.sinks.properties import Problems
 
 
 @dataclass(frozen=True)
-class FilesDestination:
+class FilesDestination(Destination):
     """The folders of a connector's topics."""
 
     settings: FilesSettings
@@ -23,32 +23,20 @@ class FilesDestination:
     def chunks(self) -> Chunks:
         return self.settings.chunks
 
-    @property
-    def tolerance(self) -> Tolerance:
-        return self.settings.tolerance
-
-    @property
-    def address(self) -> str:
-        return ""
-
     def identity(self, topic: str, *, any_topic: bool) -> tuple[str, str]:
         return "files", self.settings.place if any_topic else f"{self.settings.place}/{topic}"
+
+    def problems(self) -> Problems:
+        """None: raises PenstockError if the store is not there, as seen from this machine."""
+        self.settings.store.require()
+        return iter(())
 
     def prepare(self, patience: timedelta) -> None:
         """Check that the store is there."""
         self.settings.store.require()
-
-    def keep_offsets(self, offsets: Mapping[tuple[str, int], int], patience: timedelta) -> None:
-        """Nothing: files have their offsets in their names."""
 
     @contextmanager
     def writer(self, patience: timedelta, *, again: bool) -> Iterator[FilesWriter]:
         writer = FilesWriter(self.settings)
         yield writer
         writer.close()
-
-
-def problems(settings: FilesSettings) -> Problems:
-    """None: raises PenstockError if the store is not there, as seen from this machine."""
-    settings.store.require()
-    return iter(())

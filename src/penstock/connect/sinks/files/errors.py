@@ -1,4 +1,4 @@
-"""Errors of file systems as a task tells them: some pass, such as a full disk, and others end the task."""
+"""Errors of file systems as a task reports them: some pass, such as a full disk, and others end the task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSING = {
 
 
 @contextmanager
-def told(place: str) -> Iterator[None]:
+def reported(place: str) -> Iterator[None]:
     """Raise an OSError as Unavailable, for which the batch is repeated, or as PenstockError, which ends the task."""
     try:
         yield

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.connect.definition import Property, of_property, settings_of
 from penstock.connect.java.text import line_of
 from penstock.connect.records.record import ConnectRecord
-from penstock.connect.sinks.destination import Bad, Tolerance, tolerance_of
-from penstock.connect.sinks.files.errors import told
+from penstock.connect.sinks.destination import Bad, Destination, Tolerance, tolerance_of
+from penstock.connect.sinks.files.errors import reported
 from penstock.connect.sinks.properties import FREE as OF_SINKS, Problems, of_any_sink, of_connect
 from penstock.connect.source.properties import FILE_STREAM_CLASS
 
@@ -56,8 +56,8 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
 class FileStreamSettings:
     """What a valid configuration says."""
 
-    file: Path = field(metadata=of_property("file", lambda name: Path(name).absolute()))
-    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", tolerance_of))
+    file: Path = field(metadata=of_property("file", convert=lambda name: Path(name).absolute()))
+    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", convert=tolerance_of))
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> FileStreamSettings:
@@ -65,40 +65,24 @@ def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> FileStream
     return settings_of(FileStreamSettings, values)
 
 
-def problems(settings: FileStreamSettings) -> Problems:
-    """What this machine has against the file."""
-    file = settings.file
-    if file.is_dir():
-        yield "file", "it is a folder: give a file"
-    elif not file.parent.is_dir():
-        yield "file", f"there is no folder {file.parent} on the worker's machine: create it"
-    elif not os.access(file if file.exists() else file.parent, os.W_OK):
-        yield "file", "the worker's user may not write it"
-
-
 @dataclass(frozen=True)
-class FileDestination:
+class FileDestination(Destination):
     """The file of a connector."""
 
     settings: FileStreamSettings
-    chunks: ClassVar[None] = None
-
-    @property
-    def tolerance(self) -> Tolerance:
-        return self.settings.tolerance
-
-    @property
-    def address(self) -> str:
-        return ""
 
     def identity(self, topic: str, *, any_topic: bool) -> tuple[str, str]:
         return "files", str(self.settings.file)
 
-    def prepare(self, patience: timedelta) -> None:
-        """Nothing: the file is created with its first line."""
-
-    def keep_offsets(self, offsets: Mapping[tuple[str, int], int], patience: timedelta) -> None:
-        """Nothing: there is no place for them beside the lines."""
+    def problems(self) -> Problems:
+        """What this machine has against the file."""
+        file = self.settings.file
+        if file.is_dir():
+            yield "file", "it is a folder: give a file"
+        elif not file.parent.is_dir():
+            yield "file", f"there is no folder {file.parent} on the worker's machine: create it"
+        elif not os.access(file if file.exists() else file.parent, os.W_OK):
+            yield "file", "the worker's user may not write it"
 
     @contextmanager
     def writer(self, patience: timedelta, *, again: bool) -> Iterator[LineWriter]:
@@ -124,7 +108,7 @@ class LineWriter:
         if not self._lines:
             return
         data = memoryview(b"".join(line + b"\n" for line in self._lines))
-        with told(str(self.file)), self.file.open("ab", buffering=0) as opened:
+        with reported(str(self.file)), self.file.open("ab", buffering=0) as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
             before = os.fstat(opened.fileno()).st_size
             try:

@@ -145,7 +145,7 @@ def field_of(part: Part, path: str) -> Any:
 
 def _safe(text: str) -> str:
     """The text as a part of a folder's name: other characters than these are percent-encoded, as Hive reads them."""
-    made = quote(text, safe=" -_.~:@+,()!$&';")
-    if len(made) > LONGEST:
-        raise BadRecord(f"its field for the name of a folder has {len(made)} characters; the most are {LONGEST}")
-    return made
+    encoded = quote(text, safe=" -_.~:@+,()!$&';")
+    if len(encoded) > LONGEST:
+        raise BadRecord(f"its field for the name of a folder has {len(encoded)} characters; the most are {LONGEST}")
+    return encoded

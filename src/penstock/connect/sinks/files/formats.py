@@ -78,9 +78,9 @@ def _plain(value: Any, numeric: bool) -> Any:
     if isinstance(value, int):
         return int(value) if abs(value) < 1 << 63 else Decimal(value)
     if isinstance(value, dict):
-        return {_name(name, numeric): _plain(one, numeric) for name, one in value.items()}
+        return {_name(name, numeric): _plain(element, numeric) for name, element in value.items()}
     if isinstance(value, list):
-        return [_plain(one, numeric) for one in value]
+        return [_plain(element, numeric) for element in value]
     if isinstance(value, Decimal):
         return value if numeric else base64.b64encode(_unscaled(value)).decode()
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
@@ -130,7 +130,7 @@ class ParquetRows:
             raise BadRecord("its value is no struct with a schema, which ParquetFormat needs")
         columns = self.columns(part.schema)
         try:
-            row = [pa.array([_stored(part.value.get(one.name), one.type)], one.type) for one in columns]
+            row = [pa.array([_stored(part.value.get(column.name), column.type)], column.type) for column in columns]
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise BadRecord(f"its value does not fit the columns of Parquet: {error}") from None
         self._schema = part.schema
@@ -140,14 +140,14 @@ class ParquetRows:
         return self._schema is None or part.schema is self._schema or part.schema == self._schema
 
     def data(self) -> bytes:
-        made = io.BytesIO()
-        pq.write_table(pa.Table.from_batches(self._rows).combine_chunks(), made, compression=self.codec)
-        return made.getvalue()
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_batches(self._rows).combine_chunks(), buffer, compression=self.codec)
+        return buffer.getvalue()
 
 
 def columns_of(schema: Schema) -> pa.Schema:
     """The columns of a struct; raises BadRecord."""
-    return pa.schema([pa.field(one["field"], _arrow_type(one)) for one in schema["fields"]])
+    return pa.schema([pa.field(field["field"], _arrow_type(field)) for field in schema["fields"]])
 
 
 def _arrow_type(schema: Schema) -> pa.DataType:
@@ -161,7 +161,7 @@ def _arrow_type(schema: Schema) -> pa.DataType:
     if kind == "map":
         return pa.map_(_arrow_type(schema["keys"]), _arrow_type(schema["values"]))
     if kind == "struct":
-        return pa.struct([(one["field"], _arrow_type(one)) for one in schema["fields"]])
+        return pa.struct([(field["field"], _arrow_type(field)) for field in schema["fields"]])
     if kind not in _PRIMITIVES:
         raise BadRecord(f"its schema has the type {kind[:80]!r}, which ParquetFormat does not have")
     return _PRIMITIVES[kind]
@@ -172,11 +172,11 @@ def _stored(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return [(_stored(key, kind.key_type), _stored(one, kind.item_type)) for key, one in value.items()]
+        return [(_stored(key, kind.key_type), _stored(element, kind.item_type)) for key, element in value.items()]
     if pa.types.is_list(kind):
-        return [_stored(one, kind.value_type) for one in value]
+        return [_stored(element, kind.value_type) for element in value]
     if pa.types.is_struct(kind):
-        return {one.name: _stored(value.get(one.name), one.type) for one in kind}
+        return {member.name: _stored(value.get(member.name), member.type) for member in kind}
     if pa.types.is_timestamp(kind) and isinstance(value, Timestamp):
         return value.count_of(_NANOS[kind.unit])
     if pa.types.is_floating(kind) and isinstance(value, int | float | Decimal):

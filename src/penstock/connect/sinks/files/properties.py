@@ -60,12 +60,12 @@ def _one_of(allowed: tuple[str, ...]) -> Check:
 
 
 def _store(text: str) -> str | None:
-    found = urlsplit(text)
-    if found.scheme == "s3":
-        return None if found.netloc and not found.query else "it must be s3://bucket/prefix"
-    if found.scheme not in ("", "file"):
-        return f"{found.scheme}: is not supported: mount it as a folder, or give s3://bucket/prefix"
-    return None if Path(found.path).is_absolute() and not found.netloc else "it must be the whole path of a folder"
+    url = urlsplit(text)
+    if url.scheme == "s3":
+        return None if url.netloc and not url.query else "it must be s3://bucket/prefix"
+    if url.scheme not in ("", "file"):
+        return f"{url.scheme}: is not supported: mount it as a folder, or give s3://bucket/prefix"
+    return None if Path(url.path).is_absolute() and not url.netloc else "it must be the whole path of a folder"
 
 
 def _folder(text: str) -> str | None:
@@ -139,8 +139,10 @@ class FilesSettings:
     """The most milliseconds of a file, by the times of its records; below 1 for no limit."""
     delimiter: str = field(metadata=of_property("file.delim"))
     width: int = field(metadata=of_property("filename.offset.zero.pad.width"))
-    skips_nulls: bool = field(metadata=of_property("behavior.on.null.values", lambda choice: choice == "ignore"))
-    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", tolerance_of))
+    skips_nulls: bool = field(
+        metadata=of_property("behavior.on.null.values", convert=lambda choice: choice == "ignore")
+    )
+    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", convert=tolerance_of))
 
 
 def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> FilesSettings:

@@ -20,7 +20,7 @@ from pyarrow import ArrowException
 from pyarrow.fs import S3FileSystem
 
 from penstock.checkpoint.checkpoint_folder import sync_folder
-from penstock.connect.sinks.files.errors import told
+from penstock.connect.sinks.files.errors import reported
 from penstock.errors import PenstockError
 from penstock.spark_runtime.failures import Unavailable
 
@@ -47,7 +47,7 @@ class FolderStore:
 
     def put(self, name: str, data: bytes) -> None:
         file = self.root / name
-        with told(str(file)):
+        with reported(str(file)):
             self._require()
             file.parent.mkdir(parents=True, exist_ok=True)
             staging = self.root / name.partition("/")[0] / STAGING
@@ -66,7 +66,7 @@ class FolderStore:
             sync_folder(file.parent)
 
     def require(self) -> None:
-        with told(str(self.root)):
+        with reported(str(self.root)):
             self._require()
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise PenstockError(
@@ -106,20 +106,20 @@ class S3Store:
     @cached_property
     def _files(self) -> S3FileSystem:
         scheme, _, host = self.endpoint.rpartition("://")
-        given = {"region": self.region, "endpoint_override": host, "access_key": self.key, "secret_key": self.secret}
-        options = {name: text for name, text in given.items() if text}
+        settings = {"region": self.region, "endpoint_override": host, "access_key": self.key, "secret_key": self.secret}
+        options = {name: text for name, text in settings.items() if text}
         return S3FileSystem(scheme=scheme or "https", connect_timeout=10, request_timeout=60, **options)
 
     def put(self, name: str, data: bytes) -> None:
-        with self._told(name), self._files.open_output_stream(f"{self.place}/{name}") as opened:
+        with self._reported(name), self._files.open_output_stream(f"{self.place}/{name}") as opened:
             opened.write(data)
 
     def require(self) -> None:
-        with self._told(""):
+        with self._reported(""):
             self._files.get_file_info(self.place.partition("/")[0])
 
     @contextmanager
-    def _told(self, name: str) -> Iterator[None]:
+    def _reported(self, name: str) -> Iterator[None]:
         try:
             yield
         except (OSError, ArrowException) as error:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import ClassVar
 
-from penstock.connect.sinks.destination import RecordsWriter, Tolerance
+from penstock.connect.sinks.destination import Destination, RecordsWriter
 from penstock.connect.sinks.jdbc.properties import JdbcSettings
 from penstock.connect.sinks.properties import Problems
 
@@ -17,15 +15,10 @@ CHECK_SECONDS = 5
 
 
 @dataclass(frozen=True)
-class JdbcDestination:
+class JdbcDestination(Destination):
     """The tables of a connector's topics."""
 
     settings: JdbcSettings
-    chunks: ClassVar[None] = None
-
-    @property
-    def tolerance(self) -> Tolerance:
-        return self.settings.tolerance
 
     @property
     def address(self) -> str:
@@ -34,24 +27,18 @@ class JdbcDestination:
     def identity(self, topic: str, *, any_topic: bool) -> tuple[str, str]:
         return "postgres", self.settings.table_format if any_topic else self.settings.table(topic)
 
-    def prepare(self, patience: timedelta) -> None:
-        """Nothing: tables are created for records."""
+    def problems(self) -> Problems:
+        """None: raises PenstockError if PostgreSQL cannot be reached."""
+        from penstock.connect.sinks.jdbc.transaction import opened
 
-    def keep_offsets(self, offsets: Mapping[tuple[str, int], int], patience: timedelta) -> None:
-        """Nothing: the connector does not keep them in the database."""
+        url = self.settings.url
+        patient = "" if "connect_timeout=" in url else f"connect_timeout={CHECK_SECONDS}"
+        settings = replace(self.settings, url=f"{url}{'&' if '?' in url else '?'}{patient}", attempts=1)
+        opened(settings).close()
+        return iter(())
 
     def writer(self, patience: timedelta, *, again: bool) -> AbstractContextManager[RecordsWriter]:
         # The driver is an extra, which other connectors do not need.
         from penstock.connect.sinks.jdbc.writer import RowWriter
 
         return RowWriter(self.settings)
-
-
-def problems(settings: JdbcSettings) -> Problems:
-    """None: raises PenstockError if PostgreSQL cannot be reached."""
-    from penstock.connect.sinks.jdbc.transaction import opened
-
-    patient = "" if "connect_timeout=" in settings.url else f"connect_timeout={CHECK_SECONDS}"
-    url = f"{settings.url}{'&' if '?' in settings.url else '?'}{patient}"
-    opened(replace(settings, url=url, attempts=1)).close()
-    return iter(())

@@ -129,34 +129,36 @@ class JdbcSettings:
     folds: bool
     """Whether names are in lower case."""
     attempts: int = field(metadata=of_property("connection.attempts"))
-    attempt_pause: float = field(metadata=of_property("connection.backoff.ms", _seconds))
+    attempt_pause: float = field(metadata=of_property("connection.backoff.ms", convert=_seconds))
     """Seconds between attempts to connect."""
-    mode: str = field(metadata=of_property("insert.mode", lambda mode: "insert" if mode == "multi" else mode))
+    mode: str = field(metadata=of_property("insert.mode", convert=lambda mode: "insert" if mode == "multi" else mode))
     """insert, upsert or update."""
-    rows: int = field(metadata=of_property("batch.size", lambda rows: max(rows, 1)))
+    rows: int = field(metadata=of_property("batch.size", convert=lambda rows: max(rows, 1)))
     """The most rows of a statement."""
     deletes: bool = field(metadata=of_property("delete.enabled"))
-    kinds: tuple[str, ...] = field(metadata=of_property("table.types", _kinds_of))
+    kinds: tuple[str, ...] = field(metadata=of_property("table.types", convert=_kinds_of))
     null_is_default: bool = field(metadata=of_property("replace.null.with.default"))
     table_format: str = field(metadata=of_property("table.name.format"))
     normalize: bool = field(metadata=of_property("table.name.normalize"))
-    tables: Mapping[str, str] = field(metadata=of_property("topics.to.tables.mapping", _tables))
+    tables: Mapping[str, str] = field(metadata=of_property("topics.to.tables.mapping", convert=_tables))
     """Tables by topic, besides those of the format."""
     key: str = field(metadata=of_property("pk.mode"))
     """none, kafka, record_key or record_value."""
-    fields: frozenset[str] = field(metadata=of_property("fields.whitelist", frozenset))
+    fields: frozenset[str] = field(metadata=of_property("fields.whitelist", convert=frozenset))
     """The value's fields to write; empty for all."""
-    zone: tzinfo = field(metadata=of_property("db.timezone", zone_of))
-    times: frozenset[str] = field(metadata=of_property("timestamp.fields.list", frozenset))
+    zone: tzinfo = field(metadata=of_property("db.timezone", convert=zone_of))
+    times: frozenset[str] = field(metadata=of_property("timestamp.fields.list", convert=frozenset))
     """Fields that count time."""
-    nanoseconds: bool = field(metadata=of_property("timestamp.precision.mode", lambda mode: mode == "nanoseconds"))
+    nanoseconds: bool = field(
+        metadata=of_property("timestamp.precision.mode", convert=lambda mode: mode == "nanoseconds")
+    )
     text_column: str = field(metadata=of_property("string.output.value.column.name"))
     create: bool = field(metadata=of_property("auto.create"))
     evolve: bool = field(metadata=of_property("auto.evolve"))
     retries: int = field(metadata=of_property("max.retries"))
-    retry_pause: float = field(metadata=of_property("retry.backoff.ms", _seconds))
+    retry_pause: float = field(metadata=of_property("retry.backoff.ms", convert=_seconds))
     """Seconds before a transaction is tried again."""
-    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", tolerance_of))
+    tolerance: Tolerance = field(metadata=of_property("errors.tolerance", convert=tolerance_of))
 
     def table(self, topic: str) -> str:
         """The name of a topic's table, as configured."""
@@ -171,11 +173,13 @@ def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> JdbcSettin
     url = parsed(values["connection.url"])
     login = {"user": values["connection.user"], "password": values["connection.password"]}
     more = {name.removeprefix(PARAMETERS): values[name] for name in _parameters(config)}
-    given = {name: text for name, text in {**more, **login}.items() if text is not None}
+    parameters = {name: text for name, text in {**more, **login}.items() if text is not None}
     key_fields = tuple(values["pk.fields"]) or (COORDINATES if values["pk.mode"] == "kafka" else ())
     folds = values["quote.sql.identifiers"] == "never" or not values["sql.quote.identifiers"]
     place = f"{','.join(url.hosts)}/{url.database}"
-    return settings_of(JdbcSettings, values, url=libpq_url(url, given), place=place, key_fields=key_fields, folds=folds)
+    return settings_of(
+        JdbcSettings, values, url=libpq_url(url, parameters), place=place, key_fields=key_fields, folds=folds
+    )
 
 
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:

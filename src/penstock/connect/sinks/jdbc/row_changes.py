@@ -51,16 +51,16 @@ class StatementShape:
         marks = ", ".join(f"${place}::text[]" for place, _ in enumerate(self.columns, 1))
         names = ", ".join(f"c{place}" for place, _ in enumerate(self.columns))
         rows = f"unnest({marks}) AS s({names})"
-        given = {column.name: f"s.c{place}::{column.cast}" for place, column in enumerate(self.columns)}
-        same = " AND ".join(f"t.{quoted(column.name)} = {given[column.name]}" for column in self.keys)
+        casts = {column.name: f"s.c{place}::{column.cast}" for place, column in enumerate(self.columns)}
+        same = " AND ".join(f"t.{quoted(column.name)} = {casts[column.name]}" for column in self.keys)
         if self.mode == "delete":
             return f"DELETE FROM {self.table.name} AS t USING {rows} WHERE {same}"
         if self.mode == "update":
-            sets = ", ".join(f"{quoted(column.name)} = {given[column.name]}" for column in self.values)
+            sets = ", ".join(f"{quoted(column.name)} = {casts[column.name]}" for column in self.values)
             return f"UPDATE {self.table.name} AS t SET {sets} FROM {rows} WHERE {same}"
         return (
-            f"INSERT INTO {self.table.name} ({', '.join(map(quoted, given))}) "
-            f"SELECT {', '.join(given.values())} FROM {rows}{self._conflict()}"
+            f"INSERT INTO {self.table.name} ({', '.join(map(quoted, casts))}) "
+            f"SELECT {', '.join(casts.values())} FROM {rows}{self._conflict()}"
         )
 
     def _conflict(self) -> str:

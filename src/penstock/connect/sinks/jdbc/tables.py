@@ -105,7 +105,7 @@ class TargetTable:
         """The column of a field: of its name, or else the only one whose name differs only by case."""
         if name in self.columns:
             return self.columns[name]
-        alike = [one for one in self.columns if one.lower() == name.lower() and one not in others]
+        alike = [column for column in self.columns if column.lower() == name.lower() and column not in others]
         return self.columns[alike[0]] if len(alike) == 1 else None
 
 
@@ -124,14 +124,14 @@ class TargetTables:
     def get(self, transaction: Transaction, topic: str) -> TargetTable | None:
         """The table of a topic; None if there is none."""
         name = self.name(topic)
-        if name not in self._known and (found := self._look(transaction, name)):
-            self._known[name] = found
+        if name not in self._known and (table := self._look(transaction, name)):
+            self._known[name] = table
         return self._known.get(name)
 
     def name(self, topic: str) -> str:
         """The table's name in SQL; raises BadRecord if it is none."""
         text = self.settings.table(topic)
-        parts = [found[1] or found[2] for found in re.finditer(r'"((?:[^"]|"")+)"|([^."]+)', text)]
+        parts = [match[1] or match[2] for match in re.finditer(r'"((?:[^"]|"")+)"|([^."]+)', text)]
         if not 1 <= len(parts) <= 2:
             raise BadRecord(
                 f"{text[:80]!r} is not the name of a table, or of a schema and a table: set table.name.format, or "
@@ -146,7 +146,7 @@ class TargetTables:
             return None
         kind = kinds[0][0]
         if kind not in self.settings.kinds:
-            called = next((called for called, one in KINDS.items() if one == kind), "")
+            called = next((called for called, relkind in KINDS.items() if relkind == kind), "")
             step = f": add {called} to table.types" if called else ""
             raise BadRecord(f"{name} is not among the kinds of tables that are written to{step}")
         columns = [TargetColumn(*row) for row in transaction.rows(COLUMNS.format(table=place))]
@@ -155,7 +155,7 @@ class TargetTables:
             name,
             kind,
             {column.name: column for column in columns},
-            frozenset(frozenset(found) for found, _ in unique),
+            frozenset(frozenset(columns_of_index) for columns_of_index, _ in unique),
         )
 
     def create(
@@ -182,9 +182,13 @@ class TargetTables:
         if any(schema is None for schema in schemas.values()):
             raise BadRecord(f"the table {name} has no column {names}, and records without a schema cannot say its type")
         required = [
-            one for one, schema in schemas.items() if schema and not schema.get("optional") and "default" not in schema
+            column
+            for column, schema in schemas.items()
+            if schema and not schema.get("optional") and "default" not in schema
         ]
-        parts = [f"ADD COLUMN IF NOT EXISTS {self._declared(one, schema)}" for one, schema in schemas.items() if schema]
+        parts = [
+            f"ADD COLUMN IF NOT EXISTS {self._declared(column, schema)}" for column, schema in schemas.items() if schema
+        ]
         statement = f"ALTER TABLE {name} {', '.join(parts)}"
         if required:
             raise BadRecord(
@@ -199,9 +203,9 @@ class TargetTables:
         transaction.rows(LOCK)
         transaction.run(statement)
         self._known.pop(self.name(topic), None)
-        found = self.get(transaction, topic)
-        assert found, "it was created"
-        return found, statement
+        table = self.get(transaction, topic)
+        assert table, "it was created"
+        return table, statement
 
     def _declared(self, name: str, schema: Schema) -> str:
         kind = column_type(schema)

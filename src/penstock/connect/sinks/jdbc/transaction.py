@@ -93,23 +93,23 @@ class Transaction:
             raise self._failure(error) from None
 
     def _failure(self, error: Any) -> Exception:
-        told, state = said(str(error)), error.sqlstate or ""
+        message, state = said(str(error)), error.sqlstate or ""
         if is_mistaken(error):
             return NoLogin(
-                f"PostgreSQL cannot be reached as configured: {told}",
+                f"PostgreSQL cannot be reached as configured: {message}",
                 where=self._place,
                 next="correct connection.url, connection.user and connection.password, or create what is missing",
             )
         if is_passing(error):
             return Unavailable(
-                f"PostgreSQL is unavailable, or another transaction was in the way: {told}",
+                f"PostgreSQL is unavailable, or another transaction was in the way: {message}",
                 where=self._place,
                 next="check that it runs at the address of connection.url, then its log",
             )
         if state.startswith(OF_ROWS):
-            return RefusedStatement(told)
+            return RefusedStatement(message)
         step = "grant the user this right" if state == "42501" else "correct the table or the configuration"
-        return PenstockError(f"PostgreSQL refuses a statement: {told}", where=self._place, next=step)
+        return PenstockError(f"PostgreSQL refuses a statement: {message}", where=self._place, next=step)
 
 
 def opened(settings: JdbcSettings) -> Transaction:

@@ -55,10 +55,10 @@ def parsed(url: str) -> JdbcUrl:
 
 
 def _host(text: str) -> str:
-    found = _HOST.fullmatch(text or "localhost")
-    if not found or (found[2] and not 0 < int(found[2]) < 65536):
+    match = _HOST.fullmatch(text or "localhost")
+    if not match or (match[2] and not 0 < int(match[2]) < 65536):
         raise ValueError(f"{text[:80]!r} is not host or host:port, as in {EXAMPLE}")
-    return f"{found[1]}:{found[2] or 5432}"
+    return f"{match[1]}:{match[2] or 5432}"
 
 
 def _seconds(name: str) -> Callable[[str], list[Setting]]:
@@ -118,7 +118,7 @@ _WITHOUT_EFFECT = {
 
 def settings(parameters: Mapping[str, str]) -> dict[str, str]:
     """libpq's settings that say what these parameters of the driver do; raises ValueError that names a wrong one."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for name, text in parameters.items():
         if name in _WITHOUT_EFFECT:
             continue
@@ -126,11 +126,11 @@ def settings(parameters: Mapping[str, str]) -> dict[str, str]:
             raise ValueError(f"the driver's parameter {name} is not supported; these are: {', '.join(_PARAMETERS)}")
         try:
             for setting, value in _PARAMETERS[name](text):
-                both = setting == "options" and setting in found
-                found[setting] = f"{found[setting]} {value}" if both else value
+                both = setting == "options" and setting in settings
+                settings[setting] = f"{settings[setting]} {value}" if both else value
         except ValueError as error:
             raise ValueError(f"the driver's parameter {name}: {error}") from None
-    return found
+    return settings
 
 
 def libpq_url(url: JdbcUrl, more: Mapping[str, str]) -> str:

@@ -20,7 +20,6 @@ from penstock.codec import exact_json
 from penstock.connect.records.column_numbers import (
     DOUBLE,
     FLOAT,
-    MOST_DIGITS,
     NOT_FINITE,
     NUMBERS,
     LostDigits,
@@ -34,6 +33,7 @@ from penstock.connect.records.iso_times import iso_text, year_and_day
 from penstock.connect.records.record import Date, TimeOfDay, TimeSpan, Timestamp, type_name
 from penstock.connect.records.semantic_types import AlsoNumber, Bits, Duration, EnumSet, TimestampText
 from penstock.connect.sinks.destination import SHOWN, Unfit
+from penstock.durations import MOST_DIGITS
 from penstock.postgres.postgres_columns import TargetColumn, scale_of
 
 EXACT = {"int2", "int4", "int8", "bool", "uuid", "bytea", "text", "varchar"}
@@ -88,8 +88,8 @@ def _number(value: Any) -> Any:
 
 def _integer(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     value = _number(value)
-    if type(value) is str and isinstance(found := number_of(value), int):
-        return str(found)
+    if type(value) is str and isinstance(number := number_of(value), int):
+        return str(number)
     if type(value) in NUMBERS:
         return str(whole(value))
     raise _unfit(column, value)
@@ -137,9 +137,9 @@ def _money(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 def _boolean(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if type(value) is str and value.lower() in ("true", "false"):
         return value.lower()
-    found = _number(value)
-    if type(found) is bool or (type(found) is int and found in (0, 1)):
-        return "true" if found else "false"
+    flag = _number(value)
+    if type(flag) is bool or (type(flag) is int and flag in (0, 1)):
+        return "true" if flag else "false"
     raise _unfit(column, value)
 
 
@@ -310,7 +310,7 @@ def _text(column: TargetColumn, value: Any, zone: tzinfo) -> str:
 
 def _json(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     """Text is JSON already."""
-    return str(value) if isinstance(value, str) else exact_json.dumps(value, other=lambda one: _part(column, one))
+    return str(value) if isinstance(value, str) else exact_json.dumps(value, other=lambda part: _part(column, part))
 
 
 def _part(column: TargetColumn, value: Any) -> str:
@@ -332,12 +332,12 @@ def _array(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if not isinstance(value, list):
         return _string(column, value)
     inside = replace(column, type=column.type[1:], full=column.full.removesuffix("[]"))
-    return f"{{{','.join(_element(inside, one, zone) for one in value)}}}"
+    return f"{{{','.join(_element(inside, element, zone) for element in value)}}}"
 
 
 def _element(column: TargetColumn, value: Any, zone: tzinfo) -> str:
     if isinstance(value, list):
-        return f"{{{','.join(_element(column, one, zone) for one in value)}}}"
+        return f"{{{','.join(_element(column, element, zone) for element in value)}}}"
     text = text_of(column, value, zone)
     if text is None:
         return "NULL"

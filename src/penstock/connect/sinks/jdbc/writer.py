@@ -65,12 +65,12 @@ class RowWriter:
     # The transaction.
 
     def _retrying(self, step: Callable[[Transaction], T]) -> T:
-        kept = len(self._done)
+        before = len(self._done)
         for attempt in count():
             try:
                 return step(self._transaction or self._begin())
             except Unavailable:
-                del self._done[kept:]
+                del self._done[before:]
                 self._end()
                 if attempt >= self.settings.retries:
                     raise
@@ -154,13 +154,13 @@ class RowWriter:
         return RowChange(record, shape, texts, self._texts(shape.values, others))
 
     def _texts(self, columns: Sequence[TargetColumn], parts: Fields) -> tuple[str | None, ...]:
-        found = []
+        texts = []
         for column, part in zip(columns, parts.values(), strict=True):
             try:
-                found.append(text_of(column, self._value(part), self.settings.zone))
+                texts.append(text_of(column, self._value(part), self.settings.zone))
             except Unfit as error:
                 raise BadRecord(f"column {column.name}: {error}") from None
-        return tuple(found)
+        return tuple(texts)
 
     def _value(self, part: Part) -> Any:
         if part.value is None and self.settings.null_is_default and part.schema and "default" in part.schema:
@@ -179,11 +179,11 @@ class RowWriter:
             if wanted or self.settings.times:
                 raise BadRecord("its value is text, which has no fields for fields.whitelist or timestamp.fields.list")
             return {self._named(self.settings.text_column): Part(_TEXT, value)}
-        found = self._parts(record.value, "value")
-        of_key = self.settings.key_fields if self.settings.key == "record_value" else found
+        fields = self._parts(record.value, "value")
+        of_key = self.settings.key_fields if self.settings.key == "record_value" else fields
         if wanted:
-            found = {name: part for name, part in found.items() if name in wanted or name in of_key}
-        return self._renamed({name: self._time(name, part) for name, part in found.items()})
+            fields = {name: part for name, part in fields.items() if name in wanted or name in of_key}
+        return self._renamed({name: self._time(name, part) for name, part in fields.items()})
 
     def _key(self, record: ConnectRecord, values: Fields) -> Fields:
         mode, names = self.settings.key, self.settings.key_fields
@@ -203,10 +203,10 @@ class RowWriter:
         return self._renamed({names[0]: record.key})
 
     def _renamed(self, parts: Fields) -> Fields:
-        found = {self._named(name): part for name, part in parts.items()}
-        if len(found) < len(parts):
+        renamed = {self._named(name): part for name, part in parts.items()}
+        if len(renamed) < len(parts):
             raise BadRecord("two of its fields have the same name in PostgreSQL")
-        return found
+        return renamed
 
     def _parts(self, part: Part, side: str) -> Fields:
         if not isinstance(part.value, dict):
@@ -264,7 +264,7 @@ class RowWriter:
         if table is None:
             table, statement = self.tables.create(transaction, record.topic, schemas, tuple(key))
             self._done.append((statement, None))
-        if missing := {name: one for name, one in schemas.items() if not table.column(name, tuple(schemas))}:
+        if missing := {name: schema for name, schema in schemas.items() if not table.column(name, tuple(schemas))}:
             table, statement = self.tables.add(transaction, record.topic, missing)
             self._done.append((statement, None))
         return table

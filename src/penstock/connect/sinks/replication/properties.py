@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from penstock.connect.definition import INERT, Property
+from penstock.connect.definition import INERT, Property, of_property, settings_of
 from penstock.connect.records.converters import AVRO, JSON, PROTOBUF, options_of, registry_of
 from penstock.connect.sinks.cql import properties as sink_properties
 from penstock.connect.sinks.cql.properties import access, of_credentials
 from penstock.connect.sinks.properties import FREE as OF_SINKS, Problems, of_any_sink, of_connect
 from penstock.connect.source.properties import REPLICATION_CLASS
 from penstock.cql.cql_writer import described
-from penstock.database.access import NoTls
+from penstock.database.access import Access, NoTls
+from penstock.database.requests import RequestLimits
 from penstock.database.retrying import DatabaseUnavailable
 from penstock.database.table_catalog import quoted
 from penstock.errors import PenstockError
@@ -42,8 +43,8 @@ _NAME = r'(?:\w{1,48}|"(?:[^"]|"")+")'
 
 
 def _table(text: str) -> str | None:
-    found = re.fullmatch(rf"{_NAME}\.{_NAME}", text)
-    return None if found else "it must be <keyspace>.<table>, each a name or a name in double quotes"
+    match = re.fullmatch(rf"{_NAME}\.{_NAME}", text)
+    return None if match else "it must be <keyspace>.<table>, each a name or a name in double quotes"
 
 
 @cache
@@ -76,15 +77,52 @@ class Target:
     source: tuple[str, str] | None = None
 
 
-def target(values: Mapping[str, Any], topic: str) -> Target | None:
-    """The table of a topic: the one that is given, or the one that the topic's name ends with; None without either."""
-    if given := values.get(f"topic.{topic}.table"):
-        return Target(given)
-    parts = topic.split(".")
-    if len(parts) < 3:
-        return None
-    keyspace, table = parts[-2:]
-    return Target(f"{quoted(values[KEYSPACE] or keyspace)}.{quoted(table)}", (keyspace, table))
+@dataclass(frozen=True)
+class Targets:
+    """The tables of a connector's topics."""
+
+    keyspace: str = field(metadata=of_property(KEYSPACE))
+    """Of the targets; "" for that of the source."""
+    tables: Mapping[str, str]
+    """Those that are given, by topic."""
+
+    def target(self, topic: str) -> Target | None:
+        """The table that is given, or the one that the topic's name ends with; None without either."""
+        if topic in self.tables:
+            return Target(self.tables[topic])
+        parts = topic.split(".")
+        if len(parts) < 3:
+            return None
+        keyspace, table = parts[-2:]
+        return Target(f"{quoted(self.keyspace or keyspace)}.{quoted(table)}", (keyspace, table))
+
+
+def targets(values: Mapping[str, Any]) -> Targets:
+    """The tables of these values, which may not be valid yet."""
+    named = {match[1]: values[name] for name in values if (match := OF_TOPIC.fullmatch(name))}
+    return settings_of(Targets, values, tables={topic: table for topic, table in named.items() if table})
+
+
+@dataclass(frozen=True)
+class ReplicationSettings:
+    """What a valid configuration says."""
+
+    access: Access
+    targets: Targets
+    timeout_millis: int = field(metadata=of_property("scylladb.execute.timeout.ms"))
+    tolerated: bool = field(metadata=of_property("errors.tolerance", convert=lambda errors: errors == "all"))
+    """Whether records that cannot be applied are left out."""
+    shows: bool = field(metadata=of_property("errors.log.include.messages"))
+    """Whether the log has the keys and values of records that are left out."""
+
+    @property
+    def limits(self) -> RequestLimits:
+        return RequestLimits(timeout=timedelta(milliseconds=max(self.timeout_millis, 1)))
+
+
+def settings(values: Mapping[str, Any], config: Mapping[str, str]) -> ReplicationSettings:
+    """What these valid values say; raises NoTls for a keystore that cannot be opened."""
+    return settings_of(ReplicationSettings, values, access=access(values), targets=targets(values))
 
 
 def event_format(config: Mapping[str, str]) -> EventFormat:
@@ -102,8 +140,9 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     yield from _of_converter(config)
     if "transforms" in config:
         yield "transforms", "events are applied as they are. Next: omit it; the source may drop and route events"
+    of_topics = targets(values)
     for topic in values[TOPICS]:
-        if f"topic.{topic}.table" not in config and target(values, topic) is None:
+        if f"topic.{topic}.table" not in config and of_topics.target(topic) is None:
             yield TOPICS, f"the topic {topic} does not name its table at its end: give topic.{topic}.table"
 
 
@@ -119,12 +158,12 @@ def problems(values: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[t
     """What the database has against them; callers of the REST API wait for it."""
     names = sink_properties.NAMES
     try:
-        reach = access(values)
+        own = settings(values, config)
         for topic in values[TOPICS]:
-            found = target(values, topic)
-            assert found, "the configuration was checked"
+            target = own.targets.target(topic)
+            assert target, "the configuration was checked"
             try:
-                described(reach, found.table, PATIENCE)
+                described(own.access, target.table, PATIENCE)
             except (DatabaseUnavailable, NoTls):
                 raise
             except PenstockError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -22,13 +22,11 @@ from penstock.codec.problem import BEGINNINGS, PROBLEM
 from penstock.codec.registry import Registry
 from penstock.connect.records.deserializers import RawRecord
 from penstock.connect.records.record import NOTHING, ConnectRecord
-from penstock.connect.sinks.cql.properties import access
 from penstock.connect.sinks.destination import Bad
 from penstock.connect.sinks.record_sink import SinkTask
-from penstock.connect.sinks.replication.properties import Target, event_format, target
+from penstock.connect.sinks.replication.properties import ReplicationSettings, Target, event_format, settings
 from penstock.connect.sinks.task import DeadLetterTopic, shown
 from penstock.cql.cql_writer import described
-from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.metrics import delays
 from penstock.query.query import Batch, Query, in_batches, write
@@ -55,36 +53,36 @@ class BadEvents:
 
     def leave_out(self, problems: pa.Array) -> None:
         """Keep the records of these problems elsewhere; raises PenstockError if they may not be left out."""
-        for found in problems.to_pylist():
-            if found["reason"].startswith(BEGINNINGS["unknown_schema"]) and self._is_registered(found["value"]):
-                raise RetriableFailure("there is a new schema of events", where=_place(found), next="start again")
+        for problem in problems.to_pylist():
+            if problem["reason"].startswith(BEGINNINGS["unknown_schema"]) and self._is_registered(problem["value"]):
+                raise RetriableFailure("there is a new schema of events", where=_place(problem), next="start again")
             if not self.tolerated:
                 raise PenstockError(
-                    f"a record cannot be applied: {found['reason']}",
-                    where=_place(found),
+                    f"a record cannot be applied: {problem['reason']}",
+                    where=_place(problem),
                     next="correct the table or the configuration; or set errors.tolerance=all, and "
                     "errors.deadletterqueue.topic.name to keep such records",
                 )
-            more = shown(found["key"], found["value"]) if self.shows else ""
-            log.warning("left out %s: %s%s", _place(found), found["reason"], more)
+            more = shown(problem["key"], problem["value"]) if self.shows else ""
+            log.warning("left out %s: %s%s", _place(problem), problem["reason"], more)
         if self.letters is not None:
-            self.letters.send([_letter(found) for found in problems.to_pylist()])
+            self.letters.send([_letter(problem) for problem in problems.to_pylist()])
 
     def _is_registered(self, value: bytes) -> bool:
         id = int.from_bytes(value[1:FRAME], "big")
         return self.registry is not None and any(id == known for known, _, _ in self.registry.schemas(self.subject))
 
 
-def _place(found: Mapping[str, Any]) -> str:
-    return f"topic {found['topic']}, partition {found['partition']}, offset {found['offset']}"
+def _place(problem: Mapping[str, Any]) -> str:
+    return f"topic {problem['topic']}, partition {problem['partition']}, offset {problem['offset']}"
 
 
-def _letter(found: Mapping[str, Any]) -> tuple[RawRecord, Bad]:
+def _letter(problem: Mapping[str, Any]) -> tuple[RawRecord, Bad]:
     """A record as it was, and why it is not applied."""
-    place = found["topic"], found["partition"], found["offset"]
-    headers = tuple((one["key"], one["value"]) for one in found["headers"] or ())
-    raw = RawRecord(*place, None, found["key"], found["value"], headers)
-    return raw, Bad(ConnectRecord(*place, None, NOTHING, NOTHING), found["reason"])
+    place = problem["topic"], problem["partition"], problem["offset"]
+    headers = tuple((header["key"], header["value"]) for header in problem["headers"] or ())
+    raw = RawRecord(*place, None, problem["key"], problem["value"], headers)
+    return raw, Bad(ConnectRecord(*place, None, NOTHING, NOTHING), problem["reason"])
 
 
 @dataclass(frozen=True)
@@ -161,31 +159,30 @@ class ReplicationTask(SinkTask):
         }
 
     def _applied(self, topic: str, records: DataFrame, letters: DeadLetterTopic | None) -> Query:
-        format, limits = event_format(self.config), self._limits
+        format = event_format(self.config)
         if isinstance(format.registry, Registry) and not format.registry.versions(f"{topic}-value"):
             raise NoEvents(
                 f"the topic {topic} has no events yet: the schema registry has no subject {topic}-value",
                 where=format.registry.url,
                 next="start the source connector",
             )
-        reach, wanted = access(self.values), self._target(topic)
-        table = described(reach, wanted.table, limits.patience)
+        own, target = self._settings, self._target(topic)
+        table = described(own.access, target.table, own.limits.patience)
         registry = format.registry if isinstance(format.registry, Registry) else None
-        tolerated, shows = self.values["errors.tolerance"] == "all", self.values["errors.log.include.messages"]
-        bad = BadEvents(tolerated, letters, registry, f"{topic}-value", shows)
-        changes = event_changes(records, topic, table, format, source=wanted.source)
-        return write(changes, EventSink(ReplicateSink(table, reach, limits), bad))
+        bad = BadEvents(own.tolerated, letters, registry, f"{topic}-value", own.shows)
+        changes = event_changes(records, topic, table, format, source=target.source)
+        return write(changes, EventSink(ReplicateSink(table, own.access, own.limits), bad))
 
-    @property
-    def _limits(self) -> RequestLimits:
-        return RequestLimits(timeout=timedelta(milliseconds=max(self.values["scylladb.execute.timeout.ms"], 1)))
+    @cached_property
+    def _settings(self) -> ReplicationSettings:
+        return settings(self.values, self.config)
 
     def _target(self, topic: str) -> Target:
-        found = target(self.values, topic)
-        if found is None:
+        target = self._settings.targets.target(topic)
+        if target is None:
             raise PenstockError(
                 f"the topic {topic} does not name its table at its end",
                 where=f"connector {self.connector}",
                 next=f"give topic.{topic}.table",
             )
-        return found
+        return target
