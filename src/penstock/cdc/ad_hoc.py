@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
+from penstock.cdc.log_pages import in_range
 from penstock.database.cql_types import CqlTable
 from penstock.database.retrying import REFUSED
 from penstock.database.table_catalog import base_name, token_of_key
@@ -151,22 +152,11 @@ class Requests:
         return [one for one in self._signals if one["number"] > number]
 
 
-def condition(table: CqlTable, filter: str) -> str:
-    """The condition of a SELECT of a token range, with the filter if there is one.
-
-    The filter stands before the range, so that it is one condition for the database, too: a LIMIT at its end would
-    leave rows out.
-    """
-    key = token_of_key(table)
-    found = f"{key} > ? AND {key} <= ?"
-    return f"{filter} AND {found} ALLOW FILTERING" if filter else found
-
-
 def filter_problem(session: Any, table: CqlTable, filter: str) -> str | None:
     """What the database says against a filter, or None; raises what the driver raises if it does not answer."""
     key = token_of_key(table)
     try:
-        made = session.prepare(f"SELECT {key} FROM {base_name(table)} WHERE {condition(table, filter)}")
+        made = session.prepare(f"SELECT {key} FROM {base_name(table)} WHERE {in_range(table, filter)}")
     except REFUSED as error:
         return quoted(error)  # which repeats parts of the filter
     return None if len(made.column_metadata) == 2 else "it has a ? without a value"

@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from penstock.cdc.ad_hoc import condition
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
 from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
 from penstock.cdc.generations import Span, TokenRange, now_micros
-from penstock.cdc.log_pages import IN_SPAN, pages_of_log, pages_of_table, span_queries
+from penstock.cdc.log_pages import IN_SPAN, in_range, pages_of_log, pages_of_table, span_queries
 from penstock.cdc.row_pairing import row_hashes
 from penstock.cdc.whole_lists import WholeLists
 from penstock.database import Page
@@ -70,7 +69,7 @@ def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: T
     """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
     timed = timed_columns(chosen.access, table, chosen.patience) if chosen.write_times else frozenset()
     build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed)
-    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {condition(table, part.filter)}"
+    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {in_range(table, part.filter)}"
     pages = pages_of_table(chosen, text, (part.after, part.until))
     if chosen.write_times:
         # Each value has the time of its write: whoever applies the changes needs no order among them.
