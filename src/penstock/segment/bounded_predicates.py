@@ -105,8 +105,8 @@ class _Tree:
 
     def bounded(self, expression: Any) -> Column | None:
         """A column with the same values; None if Spark may evaluate the expression as it is."""
-        found = self._bounded(expression, True, False)
-        return None if found is expression else self._trees.column(found)
+        substitute = self._bounded(expression, True, False)
+        return None if substitute is expression else self._trees.column(substitute)
 
     def _bounded(self, node: Any, is_always: bool, is_lambda: bool) -> Any:
         """The node, or what stands for it; it is evaluated for all rows, or in a function of arrays."""
@@ -125,7 +125,7 @@ class _Tree:
             self._bounded(child, is_always and not (is_conditional and number), in_lambda)
             for number, child in enumerate(children)
         ]
-        if any(one is not child for one, child in zip(new, children, strict=True)):
+        if any(new_child is not child for new_child, child in zip(new, children, strict=True)):
             node = self._trees.with_children(node, new)
         if name == "Like":
             return self._like(node, new[0], new[1])
@@ -134,8 +134,8 @@ class _Tree:
         return self._checked(node, new, is_always, in_lambda) if name in PATTERNS else node
 
     def _or_same(self, node: Any, replacement: Any, is_always: bool, is_lambda: bool) -> Any:
-        found = self._bounded(replacement, is_always, is_lambda)
-        return node if found is replacement else found
+        substitute = self._bounded(replacement, is_always, is_lambda)
+        return node if substitute is replacement else substitute
 
     # LIKE.
 
@@ -147,9 +147,9 @@ class _Tree:
         """LIKE ALL or LIKE ANY; as parts of their own if one of the patterns is not linear."""
         patterns = list(each(node.patterns()))
         texts = [None if pattern is None else str(pattern) for pattern in patterns]
-        if all(one is None or _like_of(one, "\\") is None for one in texts):
+        if all(like is None or _like_of(like, "\\") is None for like in texts):
             return node
-        parts = [self._like_part(text, one, is_not) for one in texts]
+        parts = [self._like_part(text, like, is_not) for like in texts]
         while len(parts) > 1:
             pairs = zip(parts[::2], [*parts[1::2], None], strict=False)
             parts = [a if b is None else self._trees.new(join, a, b) for a, b in pairs]
@@ -257,8 +257,8 @@ def _arrow_function(apply: linear_regex.Apply, type: str) -> Callable[[Column], 
 
     # With annotations that are strings, Spark looks for the types in the module.
     applied.__annotations__ = {"texts": pa.Array, "return": pa.Array}
-    made: Callable[[Column], Column] = arrow_udf(applied, type)  # type: ignore[call-overload]
-    return made
+    column_function: Callable[[Column], Column] = arrow_udf(applied, type)  # type: ignore[call-overload]
+    return column_function
 
 
 # LIKE.
