@@ -79,11 +79,11 @@ def _token(chosen: CdcSettings) -> Token | None:
 @lru_cache(maxsize=256)
 def _token_of(access: Access, keyspace: str, table: str) -> Token | None:
     try:
-        found = connection(access).rows.execute(PARTITIONER, (keyspace, table + LOG_SUFFIX)).one()
+        row = connection(access).rows.execute(PARTITIONER, (keyspace, table + LOG_SUFFIX)).one()
     except InvalidRequest:
         # Only ScyllaDB has this table.
         return None
-    return stream_token if found and found[0] == CDC_PARTITIONER else None
+    return stream_token if row and row[0] == CDC_PARTITIONER else None
 
 
 def stream_token(stream: bytes) -> int:

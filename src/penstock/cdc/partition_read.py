@@ -104,20 +104,20 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
         kinds += [column.type, CqlType("boolean")]
     columns = LogLayout(table, tuple(names), tuple(kinds))
     text = span_select(columns)
-    found: list[Array] = []
+    key_hashes: list[Array] = []
     by_column: dict[str, list[Array]] = {column.name: [] for column in masked}
     for query in span_queries(chosen, Span(part.streams, part.low, now_micros() + AHEAD)):
         for page in pages_of_log(chosen, text, query):
             view = View.of(page, columns)
             hashes = row_hashes(view.buffer, view.starts, view.lengths, [columns.at(c.name) for c in keys])
-            found.append(np.unique(hashes))
+            key_hashes.append(np.unique(hashes))
             writes = np.flatnonzero(np.isin(view.buffer[view.starts[:, 0]], (1, 2))) if page.rows else hashes[:0]
             for column in masked:
                 at = columns.at(column.name)
                 wrote = view.present(at, writes) | view.present(at + 1, writes)
                 by_column[column.name].append(hashes[writes[wrote]])
     joined = {name: np.unique(np.concatenate(parts)) for name, parts in by_column.items()}
-    return Changed(np.unique(np.concatenate(found)) if whole else None, joined)
+    return Changed(np.unique(np.concatenate(key_hashes)) if whole else None, joined)
 
 
 class RowBuilder:
@@ -126,7 +126,7 @@ class RowBuilder:
     def __init__(self, table: CqlTable, schema: pa.Schema, part: TokenRange, timed: Collection[str] = ()) -> None:
         self.table, self.schema, self.part, self.timed = table, schema, part, timed
         names, kinds = [c.name for c in table.columns], [c.type for c in table.columns]
-        for column in (one for one in table.values if one.name in timed):
+        for column in (value for value in table.values if value.name in timed):
             names += [WRITE_TIME + column.name, TIME_TO_LIVE + column.name]
             kinds += [_of_each(column, "bigint"), _of_each(column, "int")]
         self.layout = LogLayout(table, tuple(names), tuple(kinds))
@@ -141,8 +141,8 @@ class RowBuilder:
         rows, static = self._entries(view)
         keys = self._keys(view, rows, static)
         if changed.keys is not None:
-            kept = ~np.isin(keys, changed.keys)
-            rows, static, keys = rows[kept], static[kept], keys[kept]
+            is_unchanged = ~np.isin(keys, changed.keys)
+            rows, static, keys = rows[is_unchanged], static[is_unchanged], keys[is_unchanged]
         cells = {
             column.name: self._rows_with(column, rows, static, keys, changed.by_column) for column in self.table.columns
         }
@@ -268,9 +268,9 @@ class _Rows(FrameColumns):
         place = self.layout.at(prefix + column.name)
         cells = self.view.cells(place, self.cells[column.name])
         kind = self.layout.kinds[place]
-        found = decode(kind, cells, to_arrow_type(spark_type(kind)))
+        times = decode(kind, cells, to_arrow_type(spark_type(kind)))
         if not column.type.multi_cell:
-            return pc.add(found.cast(t), since)
+            return pc.add(times.cast(t), since)
         return pa.ListArray.from_arrays(
-            found.offsets, pc.add(found.values.cast(t.value_type), since), type=t, mask=found.is_null()
+            times.offsets, pc.add(times.values.cast(t.value_type), since), type=t, mask=times.is_null()
         )
