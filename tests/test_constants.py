@@ -22,7 +22,7 @@ ALLOWED = {
 
 
 def constants(module: Path) -> Iterator[tuple[str, ast.expr]]:
-    """The names of several words that a module binds to a value of its own: not to a name, a type, or a small number."""
+    """The names of several words that a module binds to a value of its own: no name, type, or small number."""
     for node in ast.parse(module.read_text()).body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):

@@ -68,7 +68,6 @@ SMALL = {
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "native.spill_files": "an idea of its own: state on disk",
     "replicate.take_source": "an idea of its own: writes that win over what the target keeps",
-    "segment.like_pattern": "an idea of its own: LIKE as an expression of Java",
     "window.native_windows": "an idea of its own: windows by Spark's own aggregation",
 }
 # Class names that stand twice, and why.
@@ -214,10 +213,3 @@ def test_a_plan_of_topics_loads_no_compiled_loops() -> None:
     # Spark starts a process for each plan: its imports delay the first batch by a second and more.
     code = "import sys, penstock.kafka.kafka_source; assert not {'numba', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_page_has_the_ways_as_they_are() -> None:
-    root = PACKAGE.parents[1]
-    ways = [sys.executable, str(root / "scripts/ways.py")]
-    table = subprocess.run(ways, check=True, capture_output=True, text=True).stdout
-    assert table in (root / "docs/architecture.md").read_text()

@@ -20,8 +20,9 @@ from kafka_topics import messages
 from keyspaces import new_keyspace
 from waiting import PATIENCE, until
 
-from penstock.cdc.ad_hoc import AdHoc, condition, filter_problem
+from penstock.cdc.ad_hoc import AdHoc, filter_problem
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
+from penstock.cdc.log_pages import in_range
 from penstock.connect.source.signal_format import BadSignal, Signal, object_of, signal_of
 from penstock.database.table_catalog import describe
 from penstock.local.services import Services
@@ -240,7 +241,7 @@ def test_a_filter_selects_rows_by_any_text_and_nothing_follows_it(
     for id, value in enumerate((text, f"{text}x")):
         cql.execute(f"INSERT INTO {filters} (id, at, v) VALUES ({id}, 1, %s)", (value,))
     assert accepted(cql, filters, f"v = {constant}{after}") == (after == "")
-    wanted = condition(describe(cql, filters), f"v = {constant}")
+    wanted = in_range(describe(cql, filters), f"v = {constant}")
     select = cql.prepare(f"SELECT id FROM {filters} WHERE {wanted}")
     assert [id for (id,) in cql.execute(select, (FIRST_TOKEN, LAST_TOKEN))] == [0]
 

@@ -20,8 +20,7 @@ from penstock import segment
 from penstock.errors import PenstockError
 from penstock.segment import linear_regex
 from penstock.segment.backtracking import Ambiguous, require_linear
-from penstock.segment.bounded_predicates import LIKES, PATTERNS, REFLECTION, WORDS, bounded
-from penstock.segment.like_pattern import linear_regex as like_regex
+from penstock.segment.bounded_predicates import LIKES, PATTERNS, REFLECTION, WORDS, bounded, linear_like
 
 SCHEMA = "person string, url string, n int, tags array<string>, at timestamp"
 LONG = "a" * 200_000
@@ -149,7 +148,7 @@ LETTERS = st.sampled_from([*"abAB%_\\#.\n\r", "é", "\U0001f600", "\u2028"])
     st.text(LETTERS, max_size=9), st.lists(st.text(LETTERS, max_size=9), min_size=1, max_size=6), st.sampled_from("\\#")
 )
 def test_like_means_what_it_means_in_spark(java: Any, pattern: str, texts: list[str], escape: str) -> None:
-    written = like_regex(pattern, escape)
+    written = linear_like(pattern, escape)
     if written is None:
         return
     sparks = java.org.apache.spark.sql.catalyst.util.StringUtils.escapeLikeRegex(pattern, escape)

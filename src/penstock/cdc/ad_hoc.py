@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
+from penstock.cdc.log_pages import in_range
 from penstock.database.cql_types import CqlTable
 from penstock.database.retrying import REFUSED
 from penstock.database.table_catalog import base_name, token_of_key
@@ -109,25 +110,33 @@ class AdHoc:
         """Its member of a Spark offset; none if there is nothing to keep."""
         if self == AdHoc():
             return {}
-        told: dict[str, Any] = {"signal": self.seen}
+        kept_state: dict[str, Any] = {"signal": self.seen}
         if self.queue:
-            told["snapshots"] = [{"id": one.id} | ({"filter": one.filter} if one.filter else {}) for one in self.queue]
-            told["token"] = self.token
+            kept_state["snapshots"] = [
+                {"id": wanted.id} | ({"filter": wanted.filter} if wanted.filter else {}) for wanted in self.queue
+            ]
+            kept_state["token"] = self.token
         if self.paused:
-            told["paused"] = True
+            kept_state["paused"] = True
         if chunk := self.chunk:
-            told["chunk"] = [chunk.after, chunk.until, chunk.planned, chunk.filter]
-        return {KEY: told}
+            kept_state["chunk"] = [chunk.after, chunk.until, chunk.planned, chunk.filter]
+        return {KEY: kept_state}
 
     @classmethod
     def of(cls, offset: Mapping[str, Any]) -> AdHoc:
         """That of a Spark offset."""
-        told = offset.get(KEY)
-        if not told:
+        kept_state = offset.get(KEY)
+        if not kept_state:
             return cls()
-        queue = tuple(Wanted(one["id"], one.get("filter", "")) for one in told.get("snapshots", ()))
-        chunk = Chunk(*told["chunk"]) if "chunk" in told else None
-        return cls(int(told["signal"]), queue, int(told.get("token", FIRST_TOKEN)), bool(told.get("paused")), chunk)
+        queue = tuple(Wanted(wanted["id"], wanted.get("filter", "")) for wanted in kept_state.get("snapshots", ()))
+        chunk = Chunk(*kept_state["chunk"]) if "chunk" in kept_state else None
+        return cls(
+            int(kept_state["signal"]),
+            queue,
+            int(kept_state.get("token", FIRST_TOKEN)),
+            bool(kept_state.get("paused")),
+            chunk,
+        )
 
 
 class Requests:
@@ -148,25 +157,14 @@ class Requests:
                 self._known = version
         except FileNotFoundError:
             return []
-        return [one for one in self._signals if one["number"] > number]
-
-
-def condition(table: CqlTable, filter: str) -> str:
-    """The condition of a SELECT of a token range, with the filter if there is one.
-
-    The filter stands before the range, so that it is one condition for the database, too: a LIMIT at its end would
-    leave rows out.
-    """
-    key = token_of_key(table)
-    found = f"{key} > ? AND {key} <= ?"
-    return f"{filter} AND {found} ALLOW FILTERING" if filter else found
+        return [signal for signal in self._signals if signal["number"] > number]
 
 
 def filter_problem(session: Any, table: CqlTable, filter: str) -> str | None:
     """What the database says against a filter, or None; raises what the driver raises if it does not answer."""
     key = token_of_key(table)
     try:
-        made = session.prepare(f"SELECT {key} FROM {base_name(table)} WHERE {condition(table, filter)}")
+        select = session.prepare(f"SELECT {key} FROM {base_name(table)} WHERE {in_range(table, filter)}")
     except REFUSED as error:
         return quoted(error)  # which repeats parts of the filter
-    return None if len(made.column_metadata) == 2 else "it has a ? without a value"
+    return None if len(select.column_metadata) == 2 else "it has a ? without a value"

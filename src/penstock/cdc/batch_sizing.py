@@ -106,11 +106,11 @@ def _first_times(
 ) -> dict[bytes, Array]:
     """The first `limit` times of each stream that has rows in the span, in order."""
     text = f'SELECT "cdc$stream_id", "cdc$time" FROM {log_name(table)} WHERE {IN_SPAN} PER PARTITION LIMIT ?'
-    found: dict[bytes, list[Array]] = {}
+    times_of_streams: dict[bytes, list[Array]] = {}
     for query in span_queries(chosen, Span(tuple(streams), span.after, span.until)):
         for stream, times in _runs(chosen, text, (*query, limit)):
-            found.setdefault(stream, []).append(times)
-    return {stream: np.concatenate(times) for stream, times in found.items()}
+            times_of_streams.setdefault(stream, []).append(times)
+    return {stream: np.concatenate(times) for stream, times in times_of_streams.items()}
 
 
 def _runs(chosen: CdcSettings, text: str, values: tuple[object, ...]) -> Iterator[tuple[bytes, Array]]:

@@ -102,8 +102,8 @@ KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
 
 def settings(options: Mapping[str, str]) -> CdcSettings:
     """Settings from Spark's options; raises PenstockError if one is missing, unknown or not valid."""
-    given = {key.lower(): value for key, value in options.items()}
-    for key in given:
+    texts = {key.lower(): value for key, value in options.items()}
+    for key in texts:
         if key not in KNOWN:
             close = get_close_matches(key, KNOWN, 1)
             raise PenstockError(
@@ -111,22 +111,22 @@ def settings(options: Mapping[str, str]) -> CdcSettings:
                 next=f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(KNOWN)}",
             )
     for key in _REQUIRED:
-        if not given.get(key):
+        if not texts.get(key):
             raise PenstockError(f"the change log source needs the option {key!r}", next=_EXAMPLE)
-    made: dict[str, object] = {key: duration(given[key], name=key) for key in _DURATIONS if key in given}
-    made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
-    made |= {key: given[key] for key in ("start", "rows", "latency", "bad_values", "signals") if key in given}
-    made["lossy"] = _one_of(_LOSS, given.get(_LOSS, "true").lower(), ("true", "false")) == "false"
+    arguments: dict[str, object] = {key: duration(texts[key], name=key) for key in _DURATIONS if key in texts}
+    arguments |= {key: _count(key, texts[key]) for key in _COUNTS if key in texts}
+    arguments |= {key: texts[key] for key in ("start", "rows", "latency", "bad_values", "signals") if key in texts}
+    arguments["lossy"] = _one_of(_LOSS, texts.get(_LOSS, "true").lower(), ("true", "false")) == "false"
     for key, default in ((_TIMES, "false"), (_PACKED, "false"), (_WHOLE, "true")):
-        made[key] = _one_of(key, given.get(key, default).lower(), ("true", "false")) == "true"
-    reach: dict[str, Any] = {key: given[key] for key in _TEXTS if key in given}
-    reach |= {key: _one_of(key, given[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in given}
-    access = Access(given["hosts"], **reach)
+        arguments[key] = _one_of(key, texts.get(key, default).lower(), ("true", "false")) == "true"
+    reach: dict[str, Any] = {key: texts[key] for key in _TEXTS if key in texts}
+    reach |= {key: _one_of(key, texts[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in texts}
+    access = Access(texts["hosts"], **reach)
     access.endpoints()
     images = Images(
-        _one_of("before", given.get("before", "none"), IMAGES), _one_of("after", given.get("after", "none"), IMAGES)
+        _one_of("before", texts.get("before", "none"), IMAGES), _one_of("after", texts.get("after", "none"), IMAGES)
     )
-    result = CdcSettings(access, given["table"], given.get("name") or given["table"], images, **made)  # type: ignore[arg-type]
+    result = CdcSettings(access, texts["table"], texts.get("name") or texts["table"], images, **arguments)  # type: ignore[arg-type]
     _one_of("rows", result.rows, ("changes", "log"))
     _one_of("latency", result.latency, LATENCIES)
     _one_of("bad_values", result.bad_values, BAD_VALUES)
@@ -170,11 +170,11 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _check_start(made: CdcSettings) -> None:
+def _check_start(settings: CdcSettings) -> None:
     try:
-        made.start_micros()
+        settings.start_micros()
     except (ValueError, TypeError):
         raise PenstockError(
-            f"start cannot be {made.start!r}",
+            f"start cannot be {settings.start!r}",
             next='use "earliest", "latest", "snapshot" or a time such as "2026-01-31T12:00:00"',
         ) from None

@@ -41,15 +41,15 @@ class CdcResume:
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self._kept: int | None = None
-        self._told: set[str] = set()
+        self._stored_ttl: int | None = None
+        self._warned: set[str] = set()
 
     def offset(self, position: Position, *, moved: bool = False) -> dict[str, Any]:
         """A position as a Spark offset, with the id of its log and the number of tasks that read up to it."""
-        told = replace(position, tasks=self.planner.settings.partitions).offset()
+        offset = replace(position, tasks=self.planner.settings.partitions).offset()
         if self.planner.table.log:
-            told |= {"log": self.planner.table.log, "ttl": self._ttl(position)}
-        return told | {MOVED: True} if moved else told
+            offset |= {"log": self.planner.table.log, "ttl": self._ttl(position)}
+        return offset | {MOVED: True} if moved else offset
 
     def moved(self, start: dict[str, Any]) -> dict[str, Any] | None:
         """Return the offset to continue from instead of `start`, or None to continue from `start`.
@@ -62,10 +62,10 @@ class CdcResume:
         # Before the first batch nothing can be lost.
         if not at.planned:
             return None
-        self._kept = start.get("ttl")
+        self._stored_ttl = start.get("ttl")
         if self._other_log(start):
             self._lost(*self._made_again(at))
-            self._kept = None
+            self._stored_ttl = None
             return self.offset(replace(self.planner.begin(None), planned=now_micros()), moved=True)
         self._check_age(at)
         return None if "log" in start or not self.planner.table.log else self.offset(at, moved=True)
@@ -77,7 +77,7 @@ class CdcResume:
         if self._other_log(end):
             self._lost(*self._made_again(Position.of(start)))
             return False
-        self._kept = start.get("ttl")
+        self._stored_ttl = start.get("ttl")
         self._check_age(Position.of(start))
         return True
 
@@ -85,8 +85,8 @@ class CdcResume:
         return bool(self.planner.table.log) and offset.get("log", self.planner.table.log) != self.planner.table.log
 
     def _made_again(self, at: Position) -> tuple[str, str]:
-        made = time_of(self.planner.table.log)
-        until = "the end of the old log" if made is None else _text(made)
+        created = time_of(self.planner.table.log)
+        until = "the end of the old log" if created is None else _text(created)
         return (
             "the table or its change log was dropped and created again: its id has changed",
             f"changes from {_text(at.time)} to {until}",
@@ -103,7 +103,7 @@ class CdcResume:
                 f"rows of the log expired before they were read: its ttl is {ttl // 1_000_000} s",
                 f"changes from {_text(at.time)} to {_text(held)}",
             )
-        elif self._kept and at.planned + AWAY < self.planner.table.altered:
+        elif self._stored_ttl and at.planned + AWAY < self.planner.table.altered:
             self._warn(
                 f"the table was altered at {_text(self.planner.table.altered)}, while this query did not run: if its "
                 f"cdc ttl was shortened, changes since {_text(at.time)} may have expired"
@@ -112,9 +112,9 @@ class CdcResume:
     def _ttl(self, at: Position) -> int:
         """How long the log holds the rows after a position, in seconds; 0 means for ever."""
         now = int(self.planner.table.option("ttl") or 0)
-        if self._kept is None or at.time >= self.planner.table.altered:
+        if self._stored_ttl is None or at.time >= self.planner.table.altered:
             return now
-        return min(filter(None, (now, self._kept)), default=0)
+        return min(filter(None, (now, self._stored_ttl)), default=0)
 
     def _sought(self, start: dict[str, Any]) -> Position:
         time = None if start[SEEK] == EARLIEST else int(start["time"])
@@ -125,9 +125,9 @@ class CdcResume:
                 f"the log does not go back to {_text(required)}, the position that was set: its ttl is {ttl} s",
                 f"changes from {_text(required)} to {_text(held)}",
             )
-        found = replace(self.planner.begin(time), planned=now_micros())
-        log.warning("%s continues at %s, the position that was set", self._where, _text(found.time + 1))
-        return found
+        position = replace(self.planner.begin(time), planned=now_micros())
+        log.warning("%s continues at %s, the position that was set", self._where, _text(position.time + 1))
+        return position
 
     def _lost(self, what: str, span: str) -> None:
         """Raise DataLost, or log a warning if the query continues without the lost rows."""
@@ -143,8 +143,8 @@ class CdcResume:
 
     def _warn(self, text: str, *, of: str = "") -> None:
         """Log a warning once per run of the query."""
-        if (of or text) not in self._told:
-            self._told.add(of or text)
+        if (of or text) not in self._warned:
+            self._warned.add(of or text)
             log.warning("%s: %s", self._where, text)
 
     @property

@@ -261,7 +261,7 @@ def read(
     require_known(options, [*keywords(read), *CdcOptions.__annotations__], where=f"cdc.read of {table}")
     before, after = _pair(images)
     delay = None if late is None else duration(late, name="late")
-    given = {
+    texts = {
         "table": table,
         "hosts": hosts,
         "name": name,
@@ -278,17 +278,17 @@ def read(
         raise PenstockError("late= needs the column ts", where=table, next="leave packed= out")
     if not name:
         raise PenstockError("cdc.read needs a name", where=table, next='give the source a name, such as name="orders"')
-    describe(settings(given))
+    describe(settings(texts))
     # Spark knows the source without this, but would run it in other Python workers than the functions of a query.
     spark.dataSource.register(ScyllaCdc)
-    changes = spark.readStream.format("scylla-cdc").options(**given).load()
+    changes = spark.readStream.format("scylla-cdc").options(**texts).load()
     counted = changes.observe(name, *problem_counts()) if bad_values == "problem" else changes
     return counted if delay is None else counted.withWatermark("ts", duration_text(delay))
 
 
 def _pair(images: Image | tuple[Image, Image]) -> tuple[Image, Image]:
     both = (images, images) if isinstance(images, str) else images
-    if not isinstance(both, (tuple, list)) or len(both) != 2 or any(one not in IMAGES for one in both):
+    if not isinstance(both, (tuple, list)) or len(both) != 2 or any(image not in IMAGES for image in both):
         raise PenstockError(
             f"images cannot be {images!r}", where="cdc.read", next='use "none", "full" or a pair of them'
         )

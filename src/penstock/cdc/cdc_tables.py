@@ -28,19 +28,19 @@ def find_table(session: Any, name: str) -> CqlTable:
     """
     keyspace, table = split_name(name)
     of_table = "FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
-    found = session.execute(f"SELECT extensions, WRITETIME(extensions) {of_table}", (keyspace, table)).one()
+    row = session.execute(f"SELECT extensions, WRITETIME(extensions) {of_table}", (keyspace, table)).one()
     names = table_names(session, keyspace)
-    if found is None:
+    if row is None:
         raise PenstockError(f"there is no table {keyspace}.{table}", next=_suggest(names, keyspace, table))
     if table + LOG_SUFFIX not in names:
         raise PenstockError(
             f"table {keyspace}.{table} has no change log",
             next=f"run: ALTER TABLE {keyspace}.{table} WITH cdc = {{'enabled': true}}",
         )
-    options = cdc_options((found[0] or {}).get("cdc", b""))
+    options = cdc_options((row[0] or {}).get("cdc", b""))
     log = session.execute(f"SELECT id {of_table}", (keyspace, table + LOG_SUFFIX)).one()
-    made = describe(session, name)
-    return replace(made, cdc=tuple(sorted(options.items())), log=str(log[0]) if log else "", altered=found[1] or 0)
+    described = describe(session, name)
+    return replace(described, cdc=tuple(sorted(options.items())), log=str(log[0]) if log else "", altered=row[1] or 0)
 
 
 def _suggest(names: set[str], keyspace: str, table: str) -> str:
@@ -49,8 +49,8 @@ def _suggest(names: set[str], keyspace: str, table: str) -> str:
         near = did_you_mean(keyspace, table, logged)
         rest = f"one of the tables with a change log in {keyspace}: {', '.join(logged[:10])}"
         return f"{near}Else use {rest}" if near else f"use {rest}"
-    found = "has no table with a change log" if names else "does not exist or is empty"
-    return f"check the name: keyspace {keyspace} {found}"
+    state = "has no table with a change log" if names else "does not exist or is empty"
+    return f"check the name: keyspace {keyspace} {state}"
 
 
 def cdc_options(blob: bytes) -> dict[str, str]:
@@ -76,18 +76,18 @@ def expand(session: Any, names: Iterable[str]) -> list[str]:
     A name stays as it is. A pattern such as `shop.*` gives the matching tables with a change log, in order of their
     names.
     """
-    found: dict[str, None] = {}
+    full_names: dict[str, None] = {}
     logged: list[tuple[str, str]] | None = None
     for name in names:
         if '"' in name or not set("*?") & set(name):
-            found[name] = None
+            full_names[name] = None
             continue
         if logged is None:
             logged = _logged(session)
         keyspace, table = name.lower().split(".")
         matches = (pair for pair in logged if fnmatchcase(pair[0], keyspace) and fnmatchcase(pair[1], table))
-        found |= dict.fromkeys(f"{_written(pair[0])}.{_written(pair[1])}" for pair in matches)
-    return list(found)
+        full_names |= dict.fromkeys(f"{_written(pair[0])}.{_written(pair[1])}" for pair in matches)
+    return list(full_names)
 
 
 def _logged(session: Any) -> list[tuple[str, str]]:
@@ -222,10 +222,10 @@ def _list_type(kind: CqlType) -> st.StructType:
 
 def _range_type(bounds: st.StructType) -> st.StructType:
     inclusive = st.BooleanType()
-    made = st.StructType().add("start", bounds).add("start_inclusive", inclusive)
-    made = made.add("end", bounds).add("end_inclusive", inclusive)
+    fields = st.StructType().add("start", bounds).add("start_inclusive", inclusive)
+    fields = fields.add("end", bounds).add("end_inclusive", inclusive)
     # Of one column, the bounds are in the order of its values.
-    return made.add("order", st.ArrayType(st.StringType())) if len(bounds) > 1 else made
+    return fields.add("order", st.ArrayType(st.StringType())) if len(bounds) > 1 else fields
 
 
 def _metadata(table: CqlTable) -> dict[str, object]:

@@ -95,8 +95,8 @@ class View:
         return Cells(self.buffer, starts[rows], np.where(rows < 0, np.int32(-1), lengths[rows]))
 
     def present(self, column: int, rows: Array) -> Array:
-        found: Array = self.lengths[rows, column] >= 0
-        return found
+        mask: Array = self.lengths[rows, column] >= 0
+        return mask
 
     def among(self, rows: Array, ids: Array) -> Array:
         """A mask of the rows that belong to the groups with these hashes."""
@@ -324,12 +324,12 @@ class _Changes(FrameColumns):
             return seconds
         left = self._decode("log", LEFT, self.rows, pa.int32())
         asked = self.view.asked[self.rows]
-        told = asked - held + left.fill_null(0).to_numpy().astype(np.int64)
+        written = asked - held + left.fill_null(0).to_numpy().astype(np.int64)
         # The log's own time to live may have been changed: then it tells a wrong time of rows from before, which is in
         # the future or before the change.
-        late = np.asarray(left.is_valid()) & (told >= self.table.altered // SECOND - 1)
-        late &= (told > seconds + 1) & (told <= asked)
-        return np.where(late, told, seconds)
+        late = np.asarray(left.is_valid()) & (written >= self.table.altered // SECOND - 1)
+        late &= (written > seconds + 1) & (written <= asked)
+        return np.where(late, written, seconds)
 
     def column_ts(self, t: pa.DataType) -> pa.Array:
         return pa.array(self.groups.micros).view(t)
@@ -390,7 +390,7 @@ class Problems:
     def __init__(self, view: View, rows: Array, schema: pa.Schema) -> None:
         self.view, self.rows = view, rows
         self.stop = PROBLEM not in schema.names
-        self.found: dict[int, list[dict[str, Any]]] = {}
+        self.cells_by_row: dict[int, list[dict[str, Any]]] = {}
 
     def decode(
         self,
@@ -414,7 +414,7 @@ class Problems:
                 if self.stop:
                     raise self._error(row, part, column, reason, value) from None
                 about = {"part": part, "column": column, "type": str(kind), "reason": reason, "value": value}
-                self.found.setdefault(row, []).append(about)
+                self.cells_by_row.setdefault(row, []).append(about)
                 lengths[row] = -1
             return read(kind, Cells(cells.buffer, cells.starts, lengths), target)
 
@@ -434,20 +434,26 @@ class Problems:
                     "go to kafka.dead_letters(...). A connector skips them with errors.tolerance=all",
                 )
             about = {"part": "key", "column": column.name, "type": str(column.type), "reason": LOST, "value": b""}
-            self.found.setdefault(row, []).append(about)
+            self.cells_by_row.setdefault(row, []).append(about)
 
     def column(self, target: pa.DataType) -> pa.Array:
         """The column `problem`; call it after all other columns are decoded."""
-        if not self.found:
+        if not self.cells_by_row:
             return pa.nulls(len(self.rows), target)
-        first = self._problem(min(self.found))
+        first = self._problem(min(self.cells_by_row))
         log.warning(
-            "%s: %d rows have a problem; the first, %s, %s", self._table, len(self.found), first["key"], first["reason"]
+            "%s: %d rows have a problem; the first, %s, %s",
+            self._table,
+            len(self.cells_by_row),
+            first["key"],
+            first["reason"],
         )
-        return pa.array([self._problem(row) if row in self.found else None for row in range(len(self.rows))], target)
+        return pa.array(
+            [self._problem(row) if row in self.cells_by_row else None for row in range(len(self.rows))], target
+        )
 
     def _problem(self, row: int) -> dict[str, object]:
-        cells = self.found[row]
+        cells = self.cells_by_row[row]
         columns = ", ".join(dict.fromkeys(f"{cell['column']} in {cell['part']}" for cell in cells))
         place = self._place(row)
         about = {name: place.get(f"cdc${name}") for name in ("stream_id", "time", "batch_seq_no")}

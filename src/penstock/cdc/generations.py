@@ -97,13 +97,13 @@ def _text(name: str) -> str:
 def published(session: Any, table: CqlTable) -> Published:
     """Where the generations of this table's log are published: for its tablets or for the ring."""
     try:
-        found = session.execute(
+        row = session.execute(
             "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = %s", (table.keyspace,)
         ).one()
     except InvalidRequest:
         # Cassandra, and ScyllaDB versions without tablets.
         return RING
-    return tablets(table) if found is not None and found[0] is not None else RING
+    return tablets(table) if row is not None and row[0] is not None else RING
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Generations:
         self.session, self.where = session, where
         # With several nodes only a quorum is sure to have what the coordinator published.
         self.level = ConsistencyLevel.QUORUM if len(session.hosts) > 1 else ConsistencyLevel.ONE
-        self.kept: dict[int, dict[int, tuple[bytes, ...]]] = {}
+        self.ranges_by_generation: dict[int, dict[int, tuple[bytes, ...]]] = {}
 
     def starts(self) -> list[int]:
         """The starts of all generations in milliseconds, oldest first."""
@@ -224,16 +224,16 @@ class Generations:
 
     def shares(self, generation: int) -> dict[bytes, float]:
         """Each stream's share of all keys, assuming that keys are spread evenly over the ring."""
-        ranges, found = self._ranges(generation), dict[bytes, float]()
+        ranges, shares = self._ranges(generation), dict[bytes, float]()
         ends = sorted(ranges)
         for begin, end in zip([ends[-1] - 2**64, *ends], ends, strict=False):
-            found |= dict.fromkeys(ranges[end], (end - begin) / 2**64 / max(len(ranges[end]), 1))
-        return found
+            shares |= dict.fromkeys(ranges[end], (end - begin) / 2**64 / max(len(ranges[end]), 1))
+        return shares
 
     def streams_within(self, since: int, after: int, until: int) -> tuple[bytes, ...]:
         """The streams with changes since `since` (microseconds) of keys with a token in (after, until]."""
         starts = self.starts()
-        found: list[bytes] = []
+        streams: list[bytes] = []
         for generation, end in zip(starts, [*starts[1:], None], strict=True):
             if end is not None and end * 1000 <= since:
                 continue
@@ -241,23 +241,23 @@ class Generations:
             # A range begins where the previous one ends; the first range also has the tokens above the last one.
             for begin, last in zip([FIRST_TOKEN, *ends], [*ends, 2**63], strict=True):
                 if begin < until and last > after:
-                    found += self._ranges(generation)[last if last in ends else ends[0]]
-        return tuple(dict.fromkeys(found))
+                    streams += self._ranges(generation)[last if last in ends else ends[0]]
+        return tuple(dict.fromkeys(streams))
 
     def _ranges(self, generation: int) -> dict[int, tuple[bytes, ...]]:
         """The streams of a generation by the token at which their range of the ring ends."""
-        if generation not in self.kept:
+        if generation not in self.ranges_by_generation:
             # A row is a range of the ring with its streams, or the stream of a tablet, whose range ends at its token.
             rows = self._execute(f"{self.where.streams}{generation}")
-            found = dict(_range(*row) for row in rows)
-            if not any(found.values()):
+            ranges = dict(_range(*row) for row in rows)
+            if not any(ranges.values()):
                 raise PenstockError(
                     f"the generation of {generation} ms has no streams in this cluster",
                     where=self.where.table,
                     next="if the checkpoint belongs to another cluster, start with a new one",
                 )
-            self.kept[generation] = found
-        return self.kept[generation]
+            self.ranges_by_generation[generation] = ranges
+        return self.ranges_by_generation[generation]
 
     def _execute(self, text: str) -> list[tuple[Any, ...]]:
         return list(self.session.execute(SimpleStatement(text, consistency_level=self.level)))

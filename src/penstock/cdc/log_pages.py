@@ -19,9 +19,9 @@ from penstock.cdc.generations import Span, upper_bound
 from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.cql_connection import CqlConnection, connection
-from penstock.database.cql_types import LOG_SUFFIX
+from penstock.database.cql_types import LOG_SUFFIX, CqlTable
 from penstock.database.retrying import retrying
-from penstock.database.table_catalog import split_name
+from penstock.database.table_catalog import split_name, token_of_key
 from penstock.database.token_ring import Ring, Token, known_ring, owners, ring
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.native import Array
@@ -49,6 +49,17 @@ def span_queries(chosen: CdcSettings, span: Span) -> list[tuple[list[bytes], Any
     ]
 
 
+def in_range(table: CqlTable, filter: str) -> str:
+    """The condition that selects the rows of a token range, with the filter if there is one.
+
+    The filter stands before the range, so that it is one condition for the database, too: a LIMIT at its end would
+    leave rows out.
+    """
+    key = token_of_key(table)
+    tokens = f"{key} > ? AND {key} <= ?"
+    return f"{filter} AND {tokens} ALLOW FILTERING" if filter else tokens
+
+
 @lru_cache(maxsize=64)
 def _by_owner(ring: Ring, streams: tuple[bytes, ...], token: Token | None) -> list[list[bytes]]:
     """Split the streams by owner; cached, because a reader asks for the same streams each time."""
@@ -68,11 +79,11 @@ def _token(chosen: CdcSettings) -> Token | None:
 @lru_cache(maxsize=256)
 def _token_of(access: Access, keyspace: str, table: str) -> Token | None:
     try:
-        found = connection(access).rows.execute(PARTITIONER, (keyspace, table + LOG_SUFFIX)).one()
+        row = connection(access).rows.execute(PARTITIONER, (keyspace, table + LOG_SUFFIX)).one()
     except InvalidRequest:
         # Only ScyllaDB has this table.
         return None
-    return stream_token if found and found[0] == CDC_PARTITIONER else None
+    return stream_token if row and row[0] == CDC_PARTITIONER else None
 
 
 def stream_token(stream: bytes) -> int:

@@ -55,20 +55,20 @@ def step(at: SentSoFar, find: Find, complete: int, fresh: int, back: int) -> tup
     fresh = max(at.fresh, fresh)
     complete = max(at.time, min(complete, fresh))
     look = max(complete, at.seen - back)
-    found = find(at.time, fresh) if look == complete else find(look, fresh)
+    groups = find(at.time, fresh) if look == complete else find(look, fresh)
     if at.time < complete < look:
-        found = find(at.time, complete).plus(found)
-    new = found.minus(at.sent)
+        groups = find(at.time, complete).plus(groups)
+    new = groups.minus(at.sent)
     sent = at.sent.plus(new).within(complete, fresh)
     return SentSoFar(complete, fresh, sent, fresh), new
 
 
 def again(begin: Position, until: Position, find: Find) -> tuple[SentSoFar, SentGroups]:
     """The progress after the batch from `begin` to `until`, and the groups that it sent, perhaps with a few more."""
-    found = find(begin.time, until.newest)
-    before, _ = recover(begin.sent, found, begin.time, begin.newest)
-    known, unsure = recover(until.sent, found, until.time, until.newest)
-    new = found.within(begin.time, until.time).plus(known).plus(unsure).minus(before)
+    groups = find(begin.time, until.newest)
+    before, _ = recover(begin.sent, groups, begin.time, begin.newest)
+    known, unsure = recover(until.sent, groups, until.time, until.newest)
+    new = groups.within(begin.time, until.time).plus(known).plus(unsure).minus(before)
     sent = before.plus(new).within(until.time, until.newest)
     return SentSoFar(until.time, until.newest, sent, until.time), new
 
@@ -129,14 +129,14 @@ class Fresh:
         return until
 
     def _progress(self, at: Position) -> SentSoFar:
-        found = self._find(at.generation, at.time, at.newest) if at.newest > at.time else NONE
-        known, _ = recover(at.sent, found, at.time, at.newest)
+        groups = self._find(at.generation, at.time, at.newest) if at.newest > at.time else NONE
+        known, _ = recover(at.sent, groups, at.time, at.newest)
         return SentSoFar(at.time, at.newest, known, at.time)
 
-    def _tell(self, at: Position, made: SentSoFar, end: int) -> bool:
+    def _tell(self, at: Position, progress: SentSoFar, end: int) -> bool:
         """Whether the offset moves although nothing is sent: from time to time, and at the end of a generation."""
-        moved = made.time > at.time or made.fresh > at.newest
-        return moved and (self.planner.moves(at, now_micros()) or made.time >= end)
+        moved = progress.time > at.time or progress.fresh > at.newest
+        return moved and (self.planner.moves(at, now_micros()) or progress.time >= end)
 
     def _spans(self, until: Position, new: SentGroups, look: int) -> list[list[Span]]:
         """Split the new groups by stream into tasks; groups up to `look` came late and get their own spans."""
@@ -144,7 +144,7 @@ class Fresh:
         tasks = min(self.planner.tasks(until), -(-len(new) // GROUPS_PER_TASK), len(tokens))
         ids = {token_of(stream): stream for stream in self.planner.generations.streams(until.generation)}
         parts = (new.at(new.times <= look), new.at(new.times > look))
-        made = []
+        spans_of_tasks = []
         for share in np.array_split(tokens, tasks) if tasks else ():
             spans = []
             for part in parts:
@@ -154,20 +154,22 @@ class Fresh:
                         streams = tuple(ids[int(token)] for token in np.unique(groups.tokens))
                         first, last = int(groups.times[0]) - 1, int(groups.times[-1])
                         spans.append(Span(streams, first, last, until.planned, np.sort(groups.ids)))
-            made.append(spans)
-        return made
+            spans_of_tasks.append(spans)
+        return spans_of_tasks
 
     def _find(self, generation: int, after: int, until: int) -> SentGroups:
         text = f'SELECT "cdc$stream_id", "cdc$time" FROM {log_name(self.planner.table)} WHERE {IN_SPAN}'
         span = Span(self.planner.generations.streams(generation), after, until)
-        found = []
+        ids = []
         for query in span_queries(self.planner.settings, span):
             pages = pages_of_log(self.planner.settings, text, query)
-            found += [id_cells(page, where=log_name(self.planner.table)) for page in pages]
-        return groups_of(np.concatenate(found)) if found else NONE
+            ids += [id_cells(page, where=log_name(self.planner.table)) for page in pages]
+        return groups_of(np.concatenate(ids)) if ids else NONE
 
 
-def _position(generation: int, made: SentSoFar) -> Position:
-    if made.fresh == made.time:
-        return Position(generation, made.time, now_micros())
-    return Position(generation, made.time, now_micros(), made.fresh, digest(made.sent, made.time, made.fresh))
+def _position(generation: int, progress: SentSoFar) -> Position:
+    if progress.fresh == progress.time:
+        return Position(generation, progress.time, now_micros())
+    return Position(
+        generation, progress.time, now_micros(), progress.fresh, digest(progress.sent, progress.time, progress.fresh)
+    )

@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from penstock.cdc.ad_hoc import condition
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
 from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
 from penstock.cdc.generations import Span, TokenRange, now_micros
-from penstock.cdc.log_pages import IN_SPAN, pages_of_log, pages_of_table, span_queries
+from penstock.cdc.log_pages import IN_SPAN, in_range, pages_of_log, pages_of_table, span_queries
 from penstock.cdc.row_pairing import row_hashes
 from penstock.cdc.whole_lists import WholeLists
 from penstock.database import Page
@@ -70,7 +69,7 @@ def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: T
     """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
     timed = timed_columns(chosen.access, table, chosen.patience) if chosen.write_times else frozenset()
     build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed)
-    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {condition(table, part.filter)}"
+    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {in_range(table, part.filter)}"
     pages = pages_of_table(chosen, text, (part.after, part.until))
     if chosen.write_times:
         # Each value has the time of its write: whoever applies the changes needs no order among them.
@@ -105,20 +104,20 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
         kinds += [column.type, CqlType("boolean")]
     columns = LogLayout(table, tuple(names), tuple(kinds))
     text = span_select(columns)
-    found: list[Array] = []
+    key_hashes: list[Array] = []
     by_column: dict[str, list[Array]] = {column.name: [] for column in masked}
     for query in span_queries(chosen, Span(part.streams, part.low, now_micros() + AHEAD)):
         for page in pages_of_log(chosen, text, query):
             view = View.of(page, columns)
             hashes = row_hashes(view.buffer, view.starts, view.lengths, [columns.at(c.name) for c in keys])
-            found.append(np.unique(hashes))
+            key_hashes.append(np.unique(hashes))
             writes = np.flatnonzero(np.isin(view.buffer[view.starts[:, 0]], (1, 2))) if page.rows else hashes[:0]
             for column in masked:
                 at = columns.at(column.name)
                 wrote = view.present(at, writes) | view.present(at + 1, writes)
                 by_column[column.name].append(hashes[writes[wrote]])
     joined = {name: np.unique(np.concatenate(parts)) for name, parts in by_column.items()}
-    return Changed(np.unique(np.concatenate(found)) if whole else None, joined)
+    return Changed(np.unique(np.concatenate(key_hashes)) if whole else None, joined)
 
 
 class RowBuilder:
@@ -127,7 +126,7 @@ class RowBuilder:
     def __init__(self, table: CqlTable, schema: pa.Schema, part: TokenRange, timed: Collection[str] = ()) -> None:
         self.table, self.schema, self.part, self.timed = table, schema, part, timed
         names, kinds = [c.name for c in table.columns], [c.type for c in table.columns]
-        for column in (one for one in table.values if one.name in timed):
+        for column in (value for value in table.values if value.name in timed):
             names += [WRITE_TIME + column.name, TIME_TO_LIVE + column.name]
             kinds += [_of_each(column, "bigint"), _of_each(column, "int")]
         self.layout = LogLayout(table, tuple(names), tuple(kinds))
@@ -142,8 +141,8 @@ class RowBuilder:
         rows, static = self._entries(view)
         keys = self._keys(view, rows, static)
         if changed.keys is not None:
-            kept = ~np.isin(keys, changed.keys)
-            rows, static, keys = rows[kept], static[kept], keys[kept]
+            is_unchanged = ~np.isin(keys, changed.keys)
+            rows, static, keys = rows[is_unchanged], static[is_unchanged], keys[is_unchanged]
         cells = {
             column.name: self._rows_with(column, rows, static, keys, changed.by_column) for column in self.table.columns
         }
@@ -269,9 +268,9 @@ class _Rows(FrameColumns):
         place = self.layout.at(prefix + column.name)
         cells = self.view.cells(place, self.cells[column.name])
         kind = self.layout.kinds[place]
-        found = decode(kind, cells, to_arrow_type(spark_type(kind)))
+        times = decode(kind, cells, to_arrow_type(spark_type(kind)))
         if not column.type.multi_cell:
-            return pc.add(found.cast(t), since)
+            return pc.add(times.cast(t), since)
         return pa.ListArray.from_arrays(
-            found.offsets, pc.add(found.values.cast(t.value_type), since), type=t, mask=found.is_null()
+            times.offsets, pc.add(times.values.cast(t.value_type), since), type=t, mask=times.is_null()
         )

@@ -291,9 +291,9 @@ class Snapshot:
 
     def _ranges(self, first: int, end: int, low: int, until: Position) -> list[TokenRange]:
         size = -(-(end - first) // self.planner.tasks(until))
-        found = []
+        ranges = []
         for after in range(first, end, size):
             last = min(after + size, end)
             streams = self.planner.generations.streams_within(low, after, last)
-            found.append(TokenRange(after, last, streams, low, until.planned))
-        return found
+            ranges.append(TokenRange(after, last, streams, low, until.planned))
+        return ranges

@@ -111,37 +111,37 @@ def _edges(after: int, until: int) -> Array:
 def _cells(groups: SentGroups, edges: Array) -> Array:
     """The number of each group's cell."""
     bucket = np.searchsorted(edges, groups.times, side="left")
-    found: Array = bucket * LANES + (groups.ids & np.uint64(LANES - 1)).astype(np.int64)
-    return found
+    cells: Array = bucket * LANES + (groups.ids & np.uint64(LANES - 1)).astype(np.int64)
+    return cells
 
 
 def digest(sent: SentGroups, after: int, until: int) -> str:
     """The digest of the groups in (after, until] for a checkpoint: a few hundred bytes to three kilobytes of base64."""
     edges = _edges(after, until)
     cells = _cells(sent.within(after, until), edges)
-    kept = np.zeros(len(edges) * LANES, _CELL)
-    kept["count"] = np.bincount(cells, minlength=len(kept))
-    np.add.at(kept["sum"], cells, sent.within(after, until).ids)
-    return base64.b64encode(zlib.compress(kept.tobytes())).decode()
+    sums = np.zeros(len(edges) * LANES, _CELL)
+    sums["count"] = np.bincount(cells, minlength=len(sums))
+    np.add.at(sums["sum"], cells, sent.within(after, until).ids)
+    return base64.b64encode(zlib.compress(sums.tobytes())).decode()
 
 
-def recover(text: str, found: SentGroups, after: int, until: int) -> tuple[SentGroups, SentGroups]:
+def recover(text: str, groups: SentGroups, after: int, until: int) -> tuple[SentGroups, SentGroups]:
     """Split the groups found in (after, until] now: groups that are in the digest, and groups that may be in it."""
     edges = _edges(after, until)
-    found = found.within(after, until)
-    kept = np.frombuffer(zlib.decompress(base64.b64decode(text)), _CELL) if text else np.zeros(0, _CELL)
-    if len(kept) != len(edges) * LANES:
-        return NONE, found
-    cells = _cells(found, edges)
-    known, unknown = np.zeros(len(found), np.bool_), np.zeros(len(found), np.bool_)
+    groups = groups.within(after, until)
+    sums = np.frombuffer(zlib.decompress(base64.b64decode(text)), _CELL) if text else np.zeros(0, _CELL)
+    if len(sums) != len(edges) * LANES:
+        return NONE, groups
+    cells = _cells(groups, edges)
+    known, unknown = np.zeros(len(groups), np.bool_), np.zeros(len(groups), np.bool_)
     for cell in np.unique(cells):
         rows = np.flatnonzero(cells == cell)
-        late = _late(found.ids[rows], int(kept["count"][cell]), int(kept["sum"][cell]))
+        late = _late(groups.ids[rows], int(sums["count"][cell]), int(sums["sum"][cell]))
         if late is None:
             unknown[rows] = True
         else:
             known[np.delete(rows, late)] = True
-    return found.at(known), found.at(unknown)
+    return groups.at(known), groups.at(unknown)
 
 
 def _late(ids: Array, count: int, total: int) -> list[int] | None:
@@ -152,8 +152,8 @@ def _late(ids: Array, count: int, total: int) -> list[int] | None:
     if len(ids) - count == 0 and excess == 0:
         return []
     if len(ids) - count == 1:
-        one = np.flatnonzero(ids == excess)
-        return [int(one[0])] if len(one) else None
+        matching = np.flatnonzero(ids == excess)
+        return [int(matching[0])] if len(matching) else None
     if len(ids) - count == 2:
         pair = np.flatnonzero(np.isin(excess - ids, ids))
         return [int(i) for i in pair] if len(pair) == 2 else None

@@ -45,8 +45,8 @@ class WholeLists:
         place = batch.schema.get_field_index("lists")
         target = batch.schema.field(place).type
         lists = [self._column(column, batch, target.field(column.name).type) for column in self.columns]
-        made = pa.StructArray.from_arrays(lists, fields=list(target))
-        return batch.set_column(place, batch.schema.field(place), made)
+        struct = pa.StructArray.from_arrays(lists, fields=list(target))
+        return batch.set_column(place, batch.schema.field(place), struct)
 
     def _column(self, column: Column, batch: pa.RecordBatch, target: pa.DataType) -> pa.Array:
         written, deleted = (listed(batch.column(name), column.name) for name in ("written", "deleted"))
@@ -55,17 +55,19 @@ class WholeLists:
             return pa.nulls(batch.num_rows, target)
         pages = self._read(column, batch.take(pa.array(rows)))
         values, expiries = zip(*(self._list(column, page, target) for page in pages), strict=True)
-        found = pa.StructArray.from_arrays([pa.concat_arrays(values), pa.concat_arrays(expiries)], fields=list(target))
+        read_lists = pa.StructArray.from_arrays(
+            [pa.concat_arrays(values), pa.concat_arrays(expiries)], fields=list(target)
+        )
         places = np.full(batch.num_rows, -1)
         places[rows] = np.arange(len(rows))
-        return found.take(pa.array(places, mask=places < 0))
+        return read_lists.take(pa.array(places, mask=places < 0))
 
     def _read(self, column: Column, changes: pa.RecordBatch) -> list[Page]:
         static = column.kind == "static"
         key = self.table.partition_key if static else (*self.table.partition_key, *self.table.clustering_key)
-        given = changes.column("key").flatten()
+        key_columns = changes.column("key").flatten()
         names = [each.name for each in changes.schema.field("key").type]
-        cells = [as_bytes(encode(each.type, given[names.index(each.name)])) for each in key]
+        cells = [as_bytes(encode(each.type, key_columns[names.index(each.name)])) for each in key]
         wanted = [quoted(column.name), *([f"TTL({quoted(column.name)})"] if column.name in self.timed else [])]
         where = " AND ".join(f"{quoted(each.name)} = ?" for each in key)
         text = f"SELECT {', '.join(wanted)} FROM {base_name(self.table)} WHERE {where}{' LIMIT 1' if static else ''}"
@@ -89,17 +91,17 @@ class WholeLists:
         if not page.rows or lengths[0, 0] < 0:
             return pa.array([[]], values), pa.nulls(1, expiries)
         cells = [Cells(buffer, starts[:, place], lengths[:, place]) for place in range(width)]
-        found = decode(column.type, cells[0], values)
+        elements = decode(column.type, cells[0], values)
         if width == 1 or lengths[0, 1] < 0:
-            return found, pa.nulls(1, expiries)
+            return elements, pa.nulls(1, expiries)
         ttls = decode(_TTLS, cells[1], to_arrow_type(spark_type(_TTLS)))
         since = pc.add(ttls.values.cast(pa.int64()), page.asked)
-        return found, pa.ListArray.from_arrays(ttls.offsets, since, type=expiries)
+        return elements, pa.ListArray.from_arrays(ttls.offsets, since, type=expiries)
 
 
 def listed(lists: pa.Array, value: Any) -> Array:
     """A mask of the lists that contain a value."""
-    found = np.zeros(len(lists), np.bool_)
+    mask = np.zeros(len(lists), np.bool_)
     parents = pc.list_parent_indices(lists)
-    found[parents.filter(pc.fill_null(pc.equal(pc.list_flatten(lists), value), False)).to_numpy()] = True
-    return found
+    mask[parents.filter(pc.fill_null(pc.equal(pc.list_flatten(lists), value), False)).to_numpy()] = True
+    return mask

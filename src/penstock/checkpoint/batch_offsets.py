@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from uuid import UUID
 
 from pyspark.sql import SparkSession
-
-from penstock.spark_runtime.running_query import query_of_id
 
 COUNTS_ONLY = '"logOffset"'
 """Marks offsets of Spark's file sources, which only count batches: only the planning time tells two of them apart."""
@@ -17,10 +16,9 @@ COUNTS_ONLY = '"logOffset"'
 
 def batch_offsets(spark: SparkSession, query: str, number: int) -> tuple[str, str]:
     """The start and end offsets of a batch in all sources; "" if no running query has this id."""
-    running = query_of_id(spark, query)
-    if running is None:
+    log = _offset_log(spark, query)
+    if log is None:
         return "", ""
-    log = running.offsetLog()
     end = _text(log, number)
     if COUNTS_ONLY in end:
         end = _planned(end, batch_millis(spark, query, number))
@@ -46,16 +44,28 @@ def newest_in_checkpoint(checkpoint: str) -> tuple[int, str, str]:
 
 def batch_millis(spark: SparkSession, query: str, number: int) -> int | None:
     """When a batch was planned, in milliseconds since 1970; None if no running query has this id or this batch."""
-    running = query_of_id(spark, query)
-    if running is None:
+    log = _offset_log(spark, query)
+    if log is None:
         return None
-    kept = running.offsetLog().offsetSeqMetadataForBatchId(number)
-    return int(kept.get().batchTimestampMs()) if kept.isDefined() else None
+    about = log.offsetSeqMetadataForBatchId(number)
+    return int(about.get().batchTimestampMs()) if about.isDefined() else None
+
+
+def _offset_log(spark: SparkSession, query: str) -> Any:
+    """Spark's log of a query that runs in any session, as a batch's own session does not know it; None if none does."""
+    try:
+        UUID(query)
+    except ValueError:
+        return None
+    jvm: Any = spark.sparkContext._jvm
+    session: Any = spark._jsparkSession
+    running = session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query))
+    return None if running is None else running.offsetLog()
 
 
 def _text(log: Any, number: int) -> str:
-    found = log.get(number)
-    return str(found.get().toString()) if found.isDefined() else ""
+    offsets = log.get(number)
+    return str(offsets.get().toString()) if offsets.isDefined() else ""
 
 
 def _of_file(path: Path) -> tuple[str, int | None]:

@@ -187,10 +187,10 @@ class _Graph:
 @lru_cache(maxsize=10_000)
 def _bits(text: str) -> int:
     try:
-        found = pc.match_substring_regex(pa.array(_ASCII), rf"\A{re2_characters(text)}\z").to_pylist()
+        matches = pc.match_substring_regex(pa.array(_ASCII), rf"\A{re2_characters(text)}\z").to_pylist()
     except (ValueError, pa.ArrowInvalid):
         return _ALL
-    ascii_bits = sum(1 << code for code, is_in in enumerate(found) if is_in)
+    ascii_bits = sum(1 << code for code, is_in in enumerate(matches) if is_in)
     is_plain = len(text) == 1 or not ("^" in text or "\\p" in text or "(" in text or _has_others(text))
     return ascii_bits if is_plain else ascii_bits | _OTHERS
 

@@ -2,7 +2,7 @@
 
 Spark runs RLIKE, LIKE and the functions with regular expressions in Java's engine, which needs more time than there is
 for `(a+)+b` and a long text, and cannot be interrupted. Here Spark's own tree of a predicate is read. An expression
-that Java finds in linear time stays as it is (`backtracking`). LIKE becomes such an expression (`like_pattern`).
+that Java finds in linear time stays as it is (`backtracking`). LIKE becomes such an expression (`linear_like`).
 Others are evaluated by RE2 in Python (`linear_regex`), and what RE2 cannot do is refused.
 
 Spark evaluates Python functions for all rows, and before all else: their argument must not be one that fails for rows
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,6 @@ from pyspark.sql.pandas.functions import arrow_udf
 from penstock.errors import PenstockError
 from penstock.segment import linear_regex
 from penstock.segment.backtracking import Ambiguous, require_linear
-from penstock.segment.like_pattern import linear_regex as like_regex
 from penstock.spark_runtime.expressions import Expressions, kind
 from penstock.spark_runtime.logical_plan import each, require_classic
 
@@ -49,6 +49,10 @@ NEVER_FAIL = {
     *("StringTrim", "StringTrimLeft", "StringTrimRight", "Substring", "GetMapValue", "GetJsonObject", "StringReplace"),
     "PythonUDF",
 }
+MOST_PIECES = 1_000
+"""Pieces between the % of a pattern of LIKE: Java calls itself for each."""
+_SIMPLE_LIKE = re.compile(r"%?[^%_]*%?")
+"""For these, without an escape, Spark looks for the text itself."""
 NOT_IN_LAMBDAS = "use an expression without a repetition in another one, or a function of arrays outside of it"
 
 
@@ -101,8 +105,8 @@ class _Tree:
 
     def bounded(self, expression: Any) -> Column | None:
         """A column with the same values; None if Spark may evaluate the expression as it is."""
-        found = self._bounded(expression, True, False)
-        return None if found is expression else self._trees.column(found)
+        substitute = self._bounded(expression, True, False)
+        return None if substitute is expression else self._trees.column(substitute)
 
     def _bounded(self, node: Any, is_always: bool, is_lambda: bool) -> Any:
         """The node, or what stands for it; it is evaluated for all rows, or in a function of arrays."""
@@ -121,7 +125,7 @@ class _Tree:
             self._bounded(child, is_always and not (is_conditional and number), in_lambda)
             for number, child in enumerate(children)
         ]
-        if any(one is not child for one, child in zip(new, children, strict=True)):
+        if any(new_child is not child for new_child, child in zip(new, children, strict=True)):
             node = self._trees.with_children(node, new)
         if name == "Like":
             return self._like(node, new[0], new[1])
@@ -130,8 +134,8 @@ class _Tree:
         return self._checked(node, new, is_always, in_lambda) if name in PATTERNS else node
 
     def _or_same(self, node: Any, replacement: Any, is_always: bool, is_lambda: bool) -> Any:
-        found = self._bounded(replacement, is_always, is_lambda)
-        return node if found is replacement else found
+        substitute = self._bounded(replacement, is_always, is_lambda)
+        return node if substitute is replacement else substitute
 
     # LIKE.
 
@@ -143,9 +147,9 @@ class _Tree:
         """LIKE ALL or LIKE ANY; as parts of their own if one of the patterns is not linear."""
         patterns = list(each(node.patterns()))
         texts = [None if pattern is None else str(pattern) for pattern in patterns]
-        if all(one is None or _like_of(one, "\\") is None for one in texts):
+        if all(like is None or _like_of(like, "\\") is None for like in texts):
             return node
-        parts = [self._like_part(text, one, is_not) for one in texts]
+        parts = [self._like_part(text, like, is_not) for like in texts]
         while len(parts) > 1:
             pairs = zip(parts[::2], [*parts[1::2], None], strict=False)
             parts = [a if b is None else self._trees.new(join, a, b) for a, b in pairs]
@@ -225,7 +229,7 @@ def _constant(pattern: Any) -> str | None:
 
 def _like_of(pattern: str | None, escape: str) -> str | None:
     try:
-        return None if pattern is None else like_regex(pattern, escape)
+        return None if pattern is None else linear_like(pattern, escape)
     except ValueError as error:
         raise Unbounded(f"the pattern of LIKE is too long: {error}", "use fewer") from None
 
@@ -253,5 +257,59 @@ def _arrow_function(apply: linear_regex.Apply, type: str) -> Callable[[Column], 
 
     # With annotations that are strings, Spark looks for the types in the module.
     applied.__annotations__ = {"texts": pa.Array, "return": pa.Array}
-    made: Callable[[Column], Column] = arrow_udf(applied, type)  # type: ignore[call-overload]
-    return made
+    column_function: Callable[[Column], Column] = arrow_udf(applied, type)  # type: ignore[call-overload]
+    return column_function
+
+
+# LIKE.
+
+
+def linear_like(pattern: str, escape: str) -> str | None:
+    """The expression of Java that is found in the texts that are LIKE the pattern; None if Spark's way is linear, too.
+
+    Spark's own expression for `%a%b%c` goes back from c to every b, and from there to every a. To take the first a,
+    then the first b behind it, and so on, finds a match wherever there is one: Java does not go back into what it has
+    taken. Raises ValueError if the pattern has too many pieces.
+    """
+    tokens = _tokens(pattern, escape)
+    is_simple = _SIMPLE_LIKE.fullmatch(pattern) and escape not in pattern
+    if tokens is None or is_simple or sum(token is ANY for token in tokens) < 2:
+        return None
+    pieces = _pieces(tokens)
+    if len(pieces) > MOST_PIECES:
+        raise ValueError(f"it has more than {MOST_PIECES} pieces between %")
+    first, *inner, last = pieces
+    taken = "".join(f"(?>.*?{piece})" for piece in inner if piece)
+    return rf"(?s)\A{first}{taken}" + (rf"(?>.*?{last}\z)" if last else "")
+
+
+ANY, ONE = object(), object()
+"""What % and _ stand for."""
+
+
+def _tokens(pattern: str, escape: str) -> list[object] | None:
+    """Characters, ANY and ONE; None if the escape character stands before another character, which Spark refuses."""
+    tokens: list[object] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, "")
+            if escaped not in ("_", "%", escape):
+                return None
+            tokens.append(escaped)
+        else:
+            tokens.append({"%": ANY, "_": ONE}.get(character, character))
+    return tokens
+
+
+def _pieces(tokens: list[object]) -> list[str]:
+    """The expressions of what is between %."""
+    pieces = [""]
+    for token, run in groupby(tokens):
+        if token is ANY:
+            pieces.append("")
+        elif token is ONE:
+            pieces[-1] += f".{{{len(list(run))}}}"
+        else:
+            pieces[-1] += rf"\x{{{ord(str(token)):x}}}" * len(list(run))
+    return pieces

@@ -66,9 +66,9 @@ def unpack(data: bytes) -> Touches:
 
     def column(kind: type[np.generic], count: int) -> Array:
         nonlocal at
-        found: Array = np.frombuffer(body, kind, count, at)
-        at += found.nbytes
-        return found
+        values: Array = np.frombuffer(body, kind, count, at)
+        at += values.nbytes
+        return values
 
     keys, times, offsets, ends = (column(np.int64, c) for c in (n, n, n + 1, n))
     masks, values = column(np.int64, touches), column(np.float64, n * wide).reshape(n, wide)
@@ -104,14 +104,14 @@ SCHEMA = "bucket int, events binary, newest timestamp"
 
 
 def projected(
-    frame: DataFrame, plan: RulePlan, found: Index, person: Column, at: str, names: Mapping[str, str]
+    frame: DataFrame, plan: RulePlan, index: Index, person: Column, at: str, names: Mapping[str, str]
 ) -> DataFrame:
     """The columns that `Packer` needs: hash, id, time, strings, bits, values.
 
     Some predicates and values are columns of the frame, which `names` has by their text.
     """
-    asked = [names.get(text, text) for text in found.asked]
-    texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(found.columns)]
+    asked = [names.get(text, text) for text in index.asked]
+    texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(index.columns)]
     bits = [_bits(asked[first : first + WORD]).alias(f"b{first // WORD}") for first in range(0, len(asked), WORD)]
     values = [F.expr(amount(names.get(text, text))).alias(f"v{i}") for i, text in enumerate(plan.values)]
     named = frame.select(
@@ -156,18 +156,18 @@ class Packer:
         for table in _gathered(batches):
             texts = [table[f"t{i}"].combine_chunks() for i in range(len(self.index.columns))]
             masks = self.index.masks(texts, _numbers(table, "b", -(-len(self.index.asked) // WORD), np.int64))
-            found = spread(masks, self.starts, self.rules, self.bits, self.count, PLACES)
+            touches = spread(masks, self.starts, self.rules, self.bits, self.count, PLACES)
             amounts = _numbers(table, "v", self.values, np.float64)
             yield _by_bucket(
-                table["hash"].to_numpy(), table["at"].to_numpy(), table["id"], amounts, found, self.buckets
+                table["hash"].to_numpy(), table["at"].to_numpy(), table["id"], amounts, touches, self.buckets
             )
 
 
-def packer(plan: RulePlan, found: Index, buckets: int) -> Packer:
-    """The stage for these rules; `found` is the index of their predicates."""
+def packer(plan: RulePlan, index: Index, buckets: int) -> Packer:
+    """The stage for these rules; `index` is the index of their predicates."""
     starts = np.cumsum([0, *map(len, plan.uses)], dtype=np.int64)
     uses = np.array([use for uses in plan.uses for use in uses], np.int64).reshape(-1, 2)
-    return Packer(found, starts, uses[:, 0].copy(), uses[:, 1].copy(), len(plan.values), len(plan.rules), buckets)
+    return Packer(index, starts, uses[:, 0].copy(), uses[:, 1].copy(), len(plan.values), len(plan.rules), buckets)
 
 
 def _numbers(table: pa.Table, prefix: str, count: int, kind: type) -> Array:
@@ -205,10 +205,10 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _by_bucket(
-    keys: Array, times: Array, ids: pa.ChunkedArray, values: Array, found: tuple[Array, Array, Array], buckets: int
+    keys: Array, times: Array, ids: pa.ChunkedArray, values: Array, touches: tuple[Array, Array, Array], buckets: int
 ) -> pa.RecordBatch:
     """A row for each bucket that has events."""
-    ends, rules, masks = found
+    ends, rules, masks = touches
     touched = np.flatnonzero(np.diff(ends, prepend=0))
     starts, order = np.zeros(buckets + 1, np.int64), np.empty(len(touched), np.int64)
     group(keys[touched] % buckets, starts, order)

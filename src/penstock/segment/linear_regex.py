@@ -71,8 +71,8 @@ def extracting(pattern: str, number: int) -> Apply:
     """What a group (0: the whole) has in the first match, "" without one; raises ValueError as `matching`."""
 
     def extracted(texts: Any, written: str) -> Any:
-        found = pc.struct_field(pc.extract_regex(texts, written), "g")
-        return pc.if_else(pc.is_null(texts), found, pc.fill_null(found, ""))
+        group = pc.struct_field(pc.extract_regex(texts, written), "g")
+        return pc.if_else(pc.is_null(texts), group, pc.fill_null(group, ""))
 
     return _re2(pattern, number).apply(extracted)
 
@@ -83,7 +83,7 @@ def replacing(pattern: str, replacement: str) -> Apply:
         raise ValueError("it may match an empty text")
     text = _template(replacement)
     written = _re2(pattern, None, captures=True)
-    return written.apply(lambda texts, one: pc.replace_substring_regex(texts, one, text))
+    return written.apply(lambda texts, expression: pc.replace_substring_regex(texts, expression, text))
 
 
 def re2_characters(text: str) -> str:
@@ -105,9 +105,9 @@ def _re2(pattern: str, number: int | None, *, captures: bool = False) -> Re2:
     if number is not None and _repeats_nothing(node):
         raise ValueError("it repeats a group that may be empty")
     written = Re2(*(_Writer(last, number, captures).whole(node) for last in (_AFTER_NEW_LINE, _AFTER_OTHERS)))
-    for one in written:
+    for expression in written:
         try:
-            pc.match_substring_regex(pa.array([""]), one)
+            pc.match_substring_regex(pa.array([""]), expression)
         except pa.ArrowInvalid as error:
             raise ValueError(f"RE2 refuses it: {str(error)[:200]}") from None
     return written
@@ -169,12 +169,12 @@ def _template(replacement: str) -> str:
     """Java's replacement as RE2's."""
     parts, at = [], 0
     while at < len(replacement):
-        found = _REPLACEMENT.match(replacement, at)
-        if found is None:
+        part = _REPLACEMENT.match(replacement, at)
+        if part is None:
             raise ValueError("its replacement has a name, or a number above 9")
-        at = found.end()
-        text = found["literal"] or found["text"]
-        parts.append(rf"\{found['number']}" if text is None else text.replace("\\", r"\\"))
+        at = part.end()
+        text = part["literal"] or part["text"]
+        parts.append(rf"\{part['number']}" if text is None else text.replace("\\", r"\\"))
     return "".join(parts)
 
 

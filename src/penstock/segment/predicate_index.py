@@ -91,8 +91,8 @@ def _cannot_fail(part: str, schema: st.StructType) -> bool:
 
 def _field(name: str, schema: st.StructType) -> st.StructField | None:
     """The column that Spark resolves the name to, None if it is ambiguous."""
-    found = [field for field in schema if field.name.lower() == name.lower()]
-    return found[0] if len(found) == 1 and name.lower() not in _NO_NAMES else None
+    fields = [field for field in schema if field.name.lower() == name.lower()]
+    return fields[0] if len(fields) == 1 and name.lower() not in _NO_NAMES else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +117,8 @@ class Index:
         """The bits of each row (rows x words), from its strings and Spark's answers (bits of `asked`)."""
         codes = np.zeros((len(columns), len(answers)), np.int64)
         for number, (column, texts) in enumerate(zip(columns, self.texts, strict=True)):
-            found = pc.index_in(column, value_set=pa.array(texts, column.type))
-            codes[number] = pc.fill_null(found, len(texts)).to_numpy(zero_copy_only=False)
+            positions = pc.index_in(column, value_set=pa.array(texts, column.type))
+            codes[number] = pc.fill_null(positions, len(texts)).to_numpy(zero_copy_only=False)
             codes[number] += self.firsts[number]
         return candidates(codes, self.bits, answers, self.needs, self.needing, PLACES)
 
@@ -163,15 +163,15 @@ def candidates(codes: Array, bits: Array, answers: Array, needs: Array, needing:
     out = np.empty((len(answers), bits.shape[1]), np.int64)
     for row in range(len(answers)):
         for w in range(bits.shape[1]):
-            found = np.uint64(bits[0, w])
+            fulfilled = np.uint64(bits[0, w])
             for column in range(len(codes)):
-                found &= np.uint64(bits[codes[column, row], w])
-            left = found & np.uint64(needing[w])
+                fulfilled &= np.uint64(bits[codes[column, row], w])
+            left = fulfilled & np.uint64(needing[w])
             while left:
                 low = left & (~left + np.uint64(1))
                 left ^= low
                 need = needs[w * WORD + place(low, places)]
                 if not np.uint64(answers[row, need >> 6]) >> np.uint64(need & 63) & np.uint64(1):
-                    found ^= low
-            out[row, w] = np.int64(found)
+                    fulfilled ^= low
+            out[row, w] = np.int64(fulfilled)
     return out

@@ -106,8 +106,8 @@ class Segments(StatefulProcessor):
             head, own.kept, changes = self._stepped(own.kept, parts, clock, latest)
             head = self._timed(head, own.kept.store.due, now, fired)
             self.head.update(tuple(asdict(head).values()))
-        if found := as_bytes(changes, None if self.by_events else now):
-            yield Row(changes=found)
+        if data := as_bytes(changes, None if self.by_events else now):
+            yield Row(changes=data)
 
     def _stepped(
         self, held: Held | None, parts: Sequence[bytes], clock: int, latest: int
@@ -147,14 +147,14 @@ class Segments(StatefulProcessor):
         first = self.log.getValue((number,)) if number < head.next else None
         if first is None or Entry(*first).previous != held.token:
             return None
-        found = [Entry(*first), *map(self._entry, range(number + 1, head.next))]
-        others = any(entry.rules is not None and bytes(entry.rules) != held.rules.encode() for entry in found)
-        return None if others else found
+        entries = [Entry(*first), *map(self._entry, range(number + 1, head.next))]
+        others = any(entry.rules is not None and bytes(entry.rules) != held.rules.encode() for entry in entries)
+        return None if others else entries
 
     def _entry(self, number: int) -> Entry:
-        found = self.log.getValue((number,))
-        assert found, f"entry {number} of the log"
-        return Entry(*found)
+        values = self.log.getValue((number,))
+        assert values, f"entry {number} of the log"
+        return Entry(*values)
 
     def _snapshot(self, head: Head, held: Held, clock: int) -> Head:
         """Replace the log by the records, except for its last entries."""
@@ -208,14 +208,14 @@ def replayed(log: Iterable[Entry]) -> RecordStore:
 
 def described(snapshot: Entry) -> tuple[list[Rule], int]:
     """The rules of a snapshot, and the number of buckets."""
-    found = json.loads(zlib.decompress(snapshot.rules or b""))
-    if found.get("layout") != LAYOUT:
+    description = json.loads(zlib.decompress(snapshot.rules or b""))
+    if description.get("layout") != LAYOUT:
         raise PenstockError(
             "an earlier build wrote this state, in a layout that this build cannot read",
             where="the checkpoint of segment.match",
             next="start the query with a new checkpoint",
         )
-    return [rule_of(one, "the state") for one in found["rules"]], found["buckets"]
+    return [rule_of(rule, "the state") for rule in description["rules"]], description["buckets"]
 
 
 def _described(plan: RulePlan, buckets: int) -> bytes:
@@ -245,12 +245,12 @@ def _joined(parts: Sequence[bytes]) -> bytes:
 
 
 def _parts(data: bytes) -> list[bytes]:
-    found, at = [], 0
+    parts, at = [], 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 8], "little")
-        found.append(data[at + 8 : at + 8 + size])
+        parts.append(data[at + 8 : at + 8 + size])
         at += 8 + size
-    return found
+    return parts
 
 
 # What workers hold between batches: the records of a bucket, in memory shared by an executor's workers.

@@ -82,22 +82,22 @@ def new_record(words: Array, index: Array, sizes: Array, width: int, key: int, r
 
 @uncounted
 def locate(
-    words: Array, index: Array, key: int, person: int, touched: Array, first: int, stop: int, found: Array
+    words: Array, index: Array, key: int, person: int, touched: Array, first: int, stop: int, offsets: Array
 ) -> None:
-    """Write the positions of the person's records of the rules `touched[first:stop]` to `found`, zero for none.
+    """Write the positions of the person's records of the rules `touched[first:stop]` to `offsets`, zero for none.
 
     They are scattered over memory: the entries of the index are prefetched first, then the records.
     """
     for i in range(first, stop):
         rule = touched[i]
         known = person and (words[person + ID_HEAD + rule // MARKED] >> (rule % MARKED)) & 1
-        found[i - first] = known
+        offsets[i - first] = known
         if known:
             prefetch(index, 3 * first_entry(index, key, rule))
     for i in range(first, stop):
-        if found[i - first]:
+        if offsets[i - first]:
             o = index[find(index, key, touched[i]) + AT_RECORD]
-            found[i - first] = o
+            offsets[i - first] = o
             prefetch(words, o)
             prefetch(words, o + HEAD)
 
@@ -142,12 +142,12 @@ def take(
     first: int,
     stop: int,
     latest: int,
-    found: Array,
+    offsets: Array,
     out: Array,
 ) -> int:
     """Apply the events `order[first:stop]`; returns the next event, before `stop` if `out` is nearly full.
 
-    A time after `latest` counts as `latest`. `found` has room for one number per rule.
+    A time after `latest` counts as `latest`. `offsets` has room for one number per rule.
     """
     words, index, heap, sizes = records.words, records.entries, records.heap, records.sizes
     rules, touched, masks = plan.rules, events.touched, events.masks
@@ -160,9 +160,9 @@ def take(
         key, t = events.keys[row], max(1, min(events.times[row], latest))
         place = find(index, key, -1)
         person = index[place + AT_RECORD]
-        locate(words, index, key, person, touched, begin, end, found)
+        locate(words, index, key, person, touched, begin, end, offsets)
         for i in range(begin, end):
-            rule, o = touched[i], found[i - begin]
+            rule, o = touched[i], offsets[i - begin]
             if o == 0:
                 if masks[i] & rules[rule, BEGIN] == 0:
                     continue

@@ -89,7 +89,7 @@ class RecordStore:
         self.sizes[USED] = 1
         self.sizes[MOST] = _most(plan)
         self._id_head = ID_HEAD + record_kernel.marks_of(plan.rules)
-        self._found = np.empty(len(plan.rules), np.int64)
+        self._offsets = np.empty(len(plan.rules), np.int64)
         self._widest = int(plan.rules[:, WIDTH].max())
 
     @property
@@ -105,23 +105,23 @@ class RecordStore:
     def take(self, events: Touches, *, latest: int) -> MembershipChanges:
         """Apply events to the records in the order of time; times after `latest` count as `latest`."""
         order = np.argsort(events.times, kind="stable")
-        at, found = 0, [self._out(len(events.rules))]
+        at, outputs = 0, [self._out(len(events.rules))]
         while at < len(order):
             stop = min(at + TOGETHER, len(order))
             self._require(events, order[at:stop])
-            at = self._take(events, order, at, stop, latest, found[-1])
+            at = self._take(events, order, at, stop, latest, outputs[-1])
             if at < stop:
-                self._close(found, int(np.diff(events.ends, prepend=0)[order[at]]))
-        return self._all(found)
+                self._close(outputs, int(np.diff(events.ends, prepend=0)[order[at]]))
+        return self._all(outputs)
 
     def tick(self, clock: int) -> MembershipChanges:
         """Apply what is due by `clock`."""
-        found = [self._out(0)]
+        outputs = [self._out(0)]
         plan = self.plan
         arrays = self.words, self.heap, self.sizes, plan.rules, plan.terms, plan.limits, plan.program
-        while not record_kernel.tick(*arrays, clock, found[-1]):
-            self._close(found, 0)
-        return self._all(found)
+        while not record_kernel.tick(*arrays, clock, outputs[-1]):
+            self._close(outputs, 0)
+        return self._all(outputs)
 
     def compact(self, clock: int) -> None:
         """Drop the records that no longer matter at `clock`."""
@@ -177,9 +177,9 @@ class RecordStore:
         plan = self.plan
         records = RecordArrays(self.words, self.index, self.heap, self.sizes)
         rules = Rules(plan.rules, plan.terms, plan.limits, plan.program)
-        given = events.keys, events.times, events.offsets, events.ids, events.ends, events.rules, events.masks
-        columns = EventColumns(*given, events.values, order)
-        return int(record_kernel.take(records, rules, columns, at, stop, latest, self._found, out))
+        arrays = events.keys, events.times, events.offsets, events.ids, events.ends, events.rules, events.masks
+        columns = EventColumns(*arrays, events.values, order)
+        return int(record_kernel.take(records, rules, columns, at, stop, latest, self._offsets, out))
 
     def _require(self, events: Touches, rows: Array) -> None:
         """Make room for the most that these events can add."""
@@ -203,16 +203,16 @@ class RecordStore:
         rows = max(SMALLEST, touches) + int(self.sizes[MOST])
         return np.empty((rows, COLUMNS), np.int64)
 
-    def _close(self, found: list[Array], touches: int) -> None:
+    def _close(self, outputs: list[Array], touches: int) -> None:
         """Keep the full output, and continue with a larger one."""
-        found[-1] = found[-1][: self.sizes[OUT]]
+        outputs[-1] = outputs[-1][: self.sizes[OUT]]
         self.sizes[OUT] = 0
-        found.append(self._out(max(2 * len(found[-1]), touches * int(self.sizes[MOST]))))
+        outputs.append(self._out(max(2 * len(outputs[-1]), touches * int(self.sizes[MOST]))))
 
-    def _all(self, found: list[Array]) -> MembershipChanges:
-        found[-1] = found[-1][: self.sizes[OUT]]
+    def _all(self, outputs: list[Array]) -> MembershipChanges:
+        outputs[-1] = outputs[-1][: self.sizes[OUT]]
         self.sizes[OUT] = 0
-        return self.changes(np.concatenate(found))
+        return self.changes(np.concatenate(outputs))
 
     def changes(self, rows: Array) -> MembershipChanges:
         """Rows of output with their ids."""

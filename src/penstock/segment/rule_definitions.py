@@ -167,11 +167,11 @@ def rule(
     if not to:
         raise PenstockError("to is empty", where=where, next="set to= to the topic for the membership events")
     step = life / STEPS_OF_TTL if prolong is None else duration(prolong, name="prolong")
-    made = Rule(name, condition, life, to, leave, until_false, max(step, MILLISECOND))
-    if life + made.prolong > LONGEST:
-        raise PenstockError(f"ttl plus prolong is {life + made.prolong}", where=where, next="use at most 19 years")
+    checked = Rule(name, condition, life, to, leave, until_false, max(step, MILLISECOND))
+    if life + checked.prolong > LONGEST:
+        raise PenstockError(f"ttl plus prolong is {life + checked.prolong}", where=where, next="use at most 19 years")
     _check(condition, where)
-    return made
+    return checked
 
 
 @public("segment.count")
@@ -249,20 +249,20 @@ def check_names(rules: Sequence[Rule]) -> None:
     if not rules:
         raise PenstockError("there are no rules", next='create one: segment.rule("back", when=..., ttl=..., to=...)')
     seen: dict[str, Rule] = {}
-    for one in rules:
-        if (other := seen.setdefault(one.name, one)) is not one:
+    for rule in rules:
+        if (other := seen.setdefault(rule.name, rule)) is not rule:
             raise PenstockError(
-                f"two rules are named {shown(one.name)}",
-                where=f"{other.where}; {one.where}",
+                f"two rules are named {shown(rule.name)}",
+                where=f"{other.where}; {rule.where}",
                 next="keep one rule per segment; combine conditions with segment.any_of(...)",
             )
 
 
 def spec(rule: Rule) -> dict[str, Any]:
     """The rule as its mapping in a YAML file."""
-    found = {"name": rule.name, "when": _condition_spec(rule.condition), "ttl": duration_text(rule.ttl), "to": rule.to}
+    fields = {"name": rule.name, "when": _condition_spec(rule.condition), "ttl": duration_text(rule.ttl), "to": rule.to}
     extra = {"leave": rule.leave, "until_false": rule.until_false or None, "prolong": duration_text(rule.prolong)}
-    return found | {name: value for name, value in extra.items() if value is not None}
+    return fields | {name: value for name, value in extra.items() if value is not None}
 
 
 def _condition_spec(condition: Condition) -> dict[str, Any]:
@@ -315,9 +315,9 @@ def _check_term(term: Term, where: str) -> None:
 
 
 def _positive(value: Duration, name: str, where: str) -> timedelta:
-    found = duration(value, name=f"{name} of {where}")
-    if found < MILLISECOND:
+    period = duration(value, name=f"{name} of {where}")
+    if period < MILLISECOND:
         raise PenstockError(
-            f"{name} is {found}", where=where, next='use a string such as "14 days" or a positive timedelta'
+            f"{name} is {period}", where=where, next='use a string such as "14 days" or a positive timedelta'
         )
-    return found
+    return period

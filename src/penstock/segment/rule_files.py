@@ -15,7 +15,7 @@ import yaml
 
 from penstock.border.public import public
 from penstock.errors import PenstockError, first_line
-from penstock.segment import rule_definitions as made
+from penstock.segment import rule_definitions
 from penstock.segment.rule_definitions import Condition, Rule, check_names, shown
 
 RULE = {"name": str, "when": (str, dict), "ttl": str, "to": str, "at_least": (int, float), "total": str, "within": str}
@@ -78,52 +78,52 @@ def rules(path: str | Path) -> RuleFile:
 def parse(text: str, where: str) -> tuple[Rule, ...]:
     """The rules in a YAML string; `where` is the file name for errors."""
     try:
-        found = yaml.load(text, _Loader)
+        entries = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise PenstockError(f"invalid YAML: {error.problem}", where=f"{where}, line {line}", next="fix it") from None
     except (yaml.YAMLError, ValueError) as error:
         # Forbidden characters; invalid pairs.
         raise PenstockError(f"invalid YAML: {first_line(error)}", where=where, next="fix it") from None
-    if not isinstance(found, list):
+    if not isinstance(entries, list):
         raise PenstockError("the file is not a list of rules", where=where, next='start each rule with "- name: ..."')
-    every = tuple(rule_of(one, where) for one in found)
+    every = tuple(rule_of(entry, where) for entry in entries)
     check_names(every)
     return every
 
 
-def rule_of(given: Any, where: str) -> Rule:
+def rule_of(entry: Any, where: str) -> Rule:
     """The rule that a mapping describes."""
-    if not isinstance(given, dict):
-        raise PenstockError(f"{_shown(given)} is not a rule", where=where, next='start each rule with "- name: ..."')
-    line = f"{where}, line {given[LINE]}" if LINE in given else where
-    named = f"{line}, rule {_shown(given['name'])}" if isinstance(given.get("name"), str) else line
-    if missing := [name for name in REQUIRED if name not in given]:
+    if not isinstance(entry, dict):
+        raise PenstockError(f"{_shown(entry)} is not a rule", where=where, next='start each rule with "- name: ..."')
+    line = f"{where}, line {entry[LINE]}" if LINE in entry else where
+    named = f"{line}, rule {_shown(entry['name'])}" if isinstance(entry.get("name"), str) else line
+    if missing := [name for name in REQUIRED if name not in entry]:
         raise PenstockError(f"{missing[0]} is missing", where=named, next=f"add a line {missing[0]}: ... to the rule")
-    arguments = _checked(given, RULE, named)
+    arguments = _checked(entry, RULE, named)
     if isinstance(arguments["when"], dict):
         arguments["when"] = _condition(arguments["when"], named)
     try:
-        return replace(made.rule(arguments.pop("name"), **arguments), line=line)
+        return replace(rule_definitions.rule(arguments.pop("name"), **arguments), line=line)
     except PenstockError as error:
         raise PenstockError(error.what, where=named, next=error.next) from None
 
 
-def _condition(given: Any, where: str) -> Condition:
-    if isinstance(given, str):
+def _condition(entry: Any, where: str) -> Condition:
+    if isinstance(entry, str):
         raise PenstockError(
-            f"{_shown(given)} is not a condition", where=where, next="write it as {latest: ...} or {count: ...}"
+            f"{_shown(entry)} is not a condition", where=where, next="write it as {latest: ...} or {count: ...}"
         )
-    kind = next((name for name in CONDITIONS if isinstance(given, dict) and name in given), None)
+    kind = next((name for name in CONDITIONS if isinstance(entry, dict) and name in entry), None)
     line = where
-    if isinstance(given, dict) and LINE in given:
-        line = f"{where.partition(', line ')[0]}, line {given[LINE]}"
+    if isinstance(entry, dict) and LINE in entry:
+        line = f"{where.partition(', line ')[0]}, line {entry[LINE]}"
     if kind is None:
         raise PenstockError(
-            f"{_shown(given)} is not a condition", where=line, next=f"use one of {', '.join(CONDITIONS)}"
+            f"{_shown(entry)} is not a condition", where=line, next=f"use one of {', '.join(CONDITIONS)}"
         )
     allowed = CONDITIONS[kind] | ({"when": str} if kind == "total" else {})
-    arguments = _checked(given, allowed, line)
+    arguments = _checked(entry, allowed, line)
     if missing := [name for name in CONDITIONS[kind] if name not in arguments]:
         raise PenstockError(f"{kind} has no {missing[0]}", where=line, next=f"add {missing[0]}: ...")
     try:
@@ -135,17 +135,17 @@ def _condition(given: Any, where: str) -> Condition:
 def _built(kind: str, arguments: dict[str, Any], where: str) -> Condition:
     first = arguments.pop(kind)
     if kind == "all":
-        return made.all_of(*(_condition(part, where) for part in first))
+        return rule_definitions.all_of(*(_condition(part, where) for part in first))
     if kind == "any":
-        return made.any_of(*(_condition(part, where) for part in first))
+        return rule_definitions.any_of(*(_condition(part, where) for part in first))
     if kind == "sequence":
-        return made.sequence(*map(str, first), **arguments)
-    return getattr(made, kind)(first, **arguments)  # type: ignore[no-any-return]
+        return rule_definitions.sequence(*map(str, first), **arguments)
+    return getattr(rule_definitions, kind)(first, **arguments)  # type: ignore[no-any-return]
 
 
-def _checked(given: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _checked(entry: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The arguments, with their names and types checked."""
-    arguments = {name: value for name, value in given.items() if name != LINE}
+    arguments = {name: value for name, value in entry.items() if name != LINE}
     for name, value in arguments.items():
         if name not in allowed:
             raise PenstockError(f"unknown {_shown(name)}", where=where, next=f"use {', '.join(allowed)}")
@@ -157,7 +157,7 @@ def _checked(given: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -
 
 
 def _shown(value: Any) -> str:
-    plain = {name: one for name, one in value.items() if name != LINE} if isinstance(value, dict) else value
+    plain = {name: part for name, part in value.items() if name != LINE} if isinstance(value, dict) else value
     return shown(plain)
 
 

@@ -102,18 +102,18 @@ class RulePlan:
 def plan(rules: Sequence[Rule]) -> RulePlan:
     """The rules as arrays for the loops; raises PenstockError if a rule has too many predicates."""
     check_names(rules)
-    made = _Builder({}, {})
+    builder = _Builder({}, {})
     for number, rule in enumerate(rules):
-        made.add(number, rule)
+        builder.add(number, rule)
     return RulePlan(
         tuple(rules),
-        np.array(made.rules, np.int64),
-        np.array(made.terms, np.int64),
-        np.array(made.limits, np.float64),
-        np.array(made.program, np.int64),
-        tuple(made.uses),
-        tuple(tuple(some) for some in made.uses.values()),
-        tuple(made.values),
+        np.array(builder.rules, np.int64),
+        np.array(builder.terms, np.int64),
+        np.array(builder.limits, np.float64),
+        np.array(builder.program, np.int64),
+        tuple(builder.uses),
+        tuple(tuple(some) for some in builder.uses.values()),
+        tuple(builder.values),
     )
 
 

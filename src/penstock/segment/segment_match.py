@@ -78,25 +78,25 @@ def match(
             )
     _check_time(frame, time, name)
     rules, checked = _planned(frame, rules, key, name)
-    frame, made = checked.frame, checked.plan
+    frame, rule_plan = checked.frame, checked.plan
     for option, value in STATE.items():
         frame.sparkSession.conf.set(option, value)
-    found = index(made.predicates, frame.schema)
-    packing = watching(rules, event_packing.packer(made, found, buckets))
+    predicates = index(rule_plan.predicates, frame.schema)
+    packing = watching(rules, event_packing.packer(rule_plan, predicates, buckets))
     # Imported here: workers load this module for rules from a file, and need no CQL client.
     from penstock.cql.matching.id_match import identity
 
     person = identity(F.col(key).cast("string"))
-    events = event_packing.projected(frame, made, found, person, time, checked.names)
+    events = event_packing.projected(frame, rule_plan, predicates, person, time, checked.names)
     packed = events.mapInArrow(packing, event_packing.SCHEMA)
     by_events = clock == "events"
     if by_events:
         require_no_window(frame, f"segment.match {name!r}")
         packed = packed.withWatermark("newest", f"{delay // MILLISECOND} milliseconds")
     # With "events", the watermark already lags by `late`.
-    kept = processor.Segments(made, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
+    stage = processor.Segments(rule_plan, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
     mode = "EventTime" if by_events else "ProcessingTime"
-    changed = packed.groupBy("bucket").transformWithState(kept, processor.SCHEMA, "Append", mode)
+    changed = packed.groupBy("bucket").transformWithState(stage, processor.SCHEMA, "Append", mode)
     return changed.mapInArrow(processor.rows, processor.MEMBERSHIP)
 
 
@@ -135,28 +135,29 @@ def _planned(
         return rules, _checked(frame, rules, key)
     place = name, str(rules.path.resolve())
     try:
-        made = _checked(frame, rules.rules, key)
+        checked = _checked(frame, rules.rules, key)
     except PenstockError as error:
         if place not in _LAST:
             raise
         stay(error)
         # With the new text, so that the query does not restart until the file changes again.
         rules = replace(_LAST[place], text=rules.text)
-        made = _checked(frame, rules.rules, key)
+        checked = _checked(frame, rules.rules, key)
     _LAST[place] = rules
-    return rules, made
+    return rules, checked
 
 
 def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> CheckedPlan:
-    made = plan(tuple(rules))
-    _check(frame, made, key)
+    rule_plan = plan(tuple(rules))
+    _check(frame, rule_plan, key)
     return CheckedPlan(
-        made, *bounded(frame, [*made.predicates, *made.values], lambda text: _rule_of(text, made.source))
+        rule_plan,
+        *bounded(frame, [*rule_plan.predicates, *rule_plan.values], lambda text: _rule_of(text, rule_plan.source)),
     )
 
 
 def _rule_of(text: str, rules: Sequence[Rule]) -> str:
-    return next((rule.where for rule in rules if any(text == one for one, _ in _texts(rule))), "")
+    return next((rule.where for rule in rules if any(text == part for part, _ in _texts(rule))), "")
 
 
 def _check_time(frame: DataFrame, time: str, name: str) -> None:
@@ -170,18 +171,18 @@ def _check_time(frame: DataFrame, time: str, name: str) -> None:
         ) from None
 
 
-def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
+def _check(frame: DataFrame, rule_plan: RulePlan, key: str) -> None:
     """Let Spark analyze all predicates and values together; the error names the rule."""
-    texts = [*map(event_packing.flag, made.predicates), *map(event_packing.amount, made.values)]
+    texts = [*map(event_packing.flag, rule_plan.predicates), *map(event_packing.amount, rule_plan.values)]
     try:
-        require_expressions(frame, [*made.predicates, *made.values])
+        require_expressions(frame, [*rule_plan.predicates, *rule_plan.values])
         frame.select(key, *map(F.expr, texts))
     except (AnalysisException, ParseException) as error:
-        for rule in made.source:
+        for rule in rule_plan.source:
             _check_rule(frame, rule, key)
-        told = refusal(error, frame.columns)
-        next = f"{told.hint}fix their predicates"
-        raise PenstockError(f"Spark refuses the rules: {told.what}", next=next) from None
+        reason = refusal(error, frame.columns)
+        next = f"{reason.hint}fix their predicates"
+        raise PenstockError(f"Spark refuses the rules: {reason.what}", next=next) from None
 
 
 def _texts(rule: Rule) -> list[tuple[str, str]]:
@@ -198,11 +199,11 @@ def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
             require_expressions(frame, [text])
             frame.select(key, F.expr(written))
         except (AnalysisException, ParseException) as error:
-            told = refusal(error, frame.columns)
+            reason = refusal(error, frame.columns)
             raise PenstockError(
-                f"Spark refuses {text!r}: {told.what}",
+                f"Spark refuses {text!r}: {reason.what}",
                 where=rule.where,
-                next=f"{told.hint}fix it; the columns are {', '.join(frame.columns)}",
+                next=f"{reason.hint}fix it; the columns are {', '.join(frame.columns)}",
             ) from None
 
 
@@ -240,12 +241,12 @@ def require_same(file: RuleFile, known: str) -> None:
         text = file.path.read_bytes().decode()
         if text == known:
             return
-        found = parse(text, str(file.path))
-        plan(found)
+        rules = parse(text, str(file.path))
+        plan(rules)
     except OSError:
         return
     except (PenstockError, UnicodeDecodeError) as error:
         stay(error)
         return
-    if [spec(rule) for rule in found] != [spec(rule) for rule in file.rules]:
+    if [spec(rule) for rule in rules] != [spec(rule) for rule in file.rules]:
         raise RulesChanged(f"the rules in {file.path} changed", where=str(file.path), next="restart the query")

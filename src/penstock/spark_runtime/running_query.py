@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from uuid import UUID
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.spark_runtime.jvm import jvm_of
-
-
-def query_of_id(spark: SparkSession, id: str) -> Any:
-    """The query with this id, of any session, as a batch's own session does not know it; None if it does not run."""
-    try:
-        UUID(id)
-    except ValueError:
-        return None
-    session: Any = spark._jsparkSession
-    return session.sharedState().activeStreamingQueries().get(jvm_of(spark).java.util.UUID.fromString(id))
 
 
 def last_progress(query: StreamingQuery) -> Any:

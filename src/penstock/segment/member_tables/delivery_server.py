@@ -39,16 +39,16 @@ def app(deliveries: Deliveries, access: ApiKeys) -> Starlette:
         name = request.path_params["name"]
         wanted = _wanted(await json_body(request, MOST))
         _require(access, request, wanted["to"])
-        made = await run_in_threadpool(deliveries.begin, name, wanted["to"], wanted["mode"])
-        return JSONResponse(made, 202, {"location": f"/segments/{name}/deliveries/{wanted['to']}/{made['run']}"})
+        started = await run_in_threadpool(deliveries.begin, name, wanted["to"], wanted["mode"])
+        return JSONResponse(started, 202, {"location": f"/segments/{name}/deliveries/{wanted['to']}/{started['run']}"})
 
     async def receipt(request: Request) -> Response:
         name, to, run = (request.path_params[part] for part in ("name", "to", "run"))
         _require(access, request, to)
-        found = await run_in_threadpool(deliveries.find, name, to, run)
-        if found is None:
+        delivery = await run_in_threadpool(deliveries.find, name, to, run)
+        if delivery is None:
             return told(PenstockError("no such delivery", where=f"{name} to {to}, {run}"), 404)
-        return Response(json.dumps(found, default=lambda time: time.isoformat()), media_type="application/json")
+        return Response(json.dumps(delivery, default=lambda time: time.isoformat()), media_type="application/json")
 
     routes = [
         Route("/segments/{name}/deliveries", _answered(begin), methods=["POST"]),
@@ -77,15 +77,14 @@ def _require(access: ApiKeys, request: Request, topic: str) -> None:
     access.require(topic, *(text.encode() if text is not None else None for text in shown))
 
 
-def _wanted(found: Any) -> dict[str, str]:
+def _wanted(body: Any) -> dict[str, str]:
     next = 'send {"to": TOPIC, "mode": "full"}, or "changes" for what changed since the last delivery'
-    if not isinstance(found, dict) or found.keys() != {"to", "mode"} or found["mode"] not in [*MODES]:
-        raise PenstockError("the request does not say what to deliver", where=str(found)[:100], next=next)
-    if not isinstance(found["to"], str) or not TOPIC_NAME.fullmatch(found["to"]):
-        raise PenstockError(
-            f"{found['to']!r} is not a valid topic name", where="to", next="use letters, digits, . _ and -"
-        )
-    return found
+    if not isinstance(body, dict) or body.keys() != {"to", "mode"} or body["mode"] not in [*MODES]:
+        raise PenstockError("the request does not say what to deliver", where=str(body)[:100], next=next)
+    topic = body["to"]
+    if not isinstance(topic, str) or not TOPIC_NAME.fullmatch(topic):
+        raise PenstockError(f"{topic!r} is not a valid topic name", where="to", next="use letters, digits, . _ and -")
+    return body
 
 
 # Deliveries requested over HTTP: started at once, run in the background, one at a time per segment and destination.
@@ -127,7 +126,7 @@ class Deliveries:
             if run is None:
                 run = self._running[segment, to] = sync.begin(mode)
                 self._pool.submit(sync.finish, run).add_done_callback(lambda done: self._done(sync, run, done))
-        return self._told(sync, run.id, "running")
+        return self._to_json(sync, run.id, "running")
 
     def find(self, segment: str, to: str, run: UUID) -> dict[str, Any] | None:
         """The receipt of a finished delivery or the state of another; None if there is no such delivery."""
@@ -135,13 +134,15 @@ class Deliveries:
         with self._lock:
             running, error = self._running.get((segment, to)), self._failed.get(run)
         if running is not None and running.id == run:
-            return self._told(sync, run, "running")
-        found = sync.find(run)
-        if isinstance(found, Receipt):
-            return {"state": "done", **asdict(found)}
-        if found is None:
+            return self._to_json(sync, run, "running")
+        receipt = sync.find(run)
+        if isinstance(receipt, Receipt):
+            return {"state": "done", **asdict(receipt)}
+        if receipt is None:
             return None
-        return {**self._told(sync, run, "failed"), "error": error} if error else self._told(sync, run, "interrupted")
+        return (
+            {**self._to_json(sync, run, "failed"), "error": error} if error else self._to_json(sync, run, "interrupted")
+        )
 
     def close(self) -> None:
         """Wait for running deliveries."""
@@ -155,5 +156,5 @@ class Deliveries:
                 for old in list(self._failed)[:-KEPT]:
                     del self._failed[old]
 
-    def _told(self, sync: Sync, run: UUID, state: str) -> dict[str, Any]:
+    def _to_json(self, sync: Sync, run: UUID, state: str) -> dict[str, Any]:
         return {"state": state, "segment": sync.segment, "destination": sync.destination, "run": str(run)}

@@ -157,12 +157,12 @@ class Sync:
         """Refuse the first delivery of a segment that nobody ever was in: its name is more likely wrong than new."""
         with explained(self.keyspace, self.access.hosts):
             session = connection(self.access).rows
-            one = session.prepare(
+            select = session.prepare(
                 f"SELECT person FROM {self.keyspace}.members WHERE segment = ? AND bucket = ? LIMIT 1"
             )
             asked = [(self.segment, bucket) for bucket in range(BUCKETS)]
-            found = execute_concurrent_with_args(session, one, asked, concurrency=WRITES_AT_ONCE)
-            if any(result.one() for _, result in found):
+            answers = execute_concurrent_with_args(session, select, asked, concurrency=WRITES_AT_ONCE)
+            if any(result.one() for _, result in answers):
                 return
             names = {segment for table, part in NAMED for segment in self._names(session, table, part)}
             if self.segment in names:
@@ -259,8 +259,8 @@ def _choice(wrong: str, names: list[str]) -> str:
 
 def record(segment: str, event: str, person: str, until: datetime | None) -> bytes:
     """The value of a destination's record about a person."""
-    told = {"person": person, "segment": segment, "event": event}
-    return json.dumps(told | ({"until": until.isoformat()} if until else {})).encode()
+    fields = {"person": person, "segment": segment, "event": event}
+    return json.dumps(fields | ({"until": until.isoformat()} if until else {})).encode()
 
 
 def _hash(value: bytes) -> int:

@@ -80,10 +80,10 @@ class Counts:
         """Add the membership events of one batch to the counts; adding a batch again changes nothing."""
         sketches: dict[tuple[str, str, datetime], Sketch] = {}
         for segment, at, members in minutes(changes).selectExpr("segment", "unix_seconds(at)", "members").collect():
-            made, minute = compact_theta_sketch.deserialize(bytes(members)), EPOCH + timedelta(seconds=at)
+            sketch, minute = compact_theta_sketch.deserialize(bytes(members)), EPOCH + timedelta(seconds=at)
             for level in LENGTHS:
                 key = segment, level, begin(minute, level)
-                sketches[key] = united([sketches[key], made]) if key in sketches else made
+                sketches[key] = united([sketches[key], sketch]) if key in sketches else sketch
         self.unite(sketches)
 
     def unite(self, sketches: Mapping[tuple[str, str, datetime], Sketch]) -> None:
@@ -105,11 +105,11 @@ class Counts:
             f"INSERT INTO {self.keyspace}.counts (segment, level, span, at, members) VALUES (?, ?, ?, ?, ?) USING TTL ?"
         )
         keys = [(segment, level, at.strftime(SPANS[level]), at) for segment, level, at in sketches]
-        found = _concurrently(session, [(read, key) for key in keys])
+        stored = _concurrently(session, [(read, key) for key in keys])
         writes = []
-        for key, made, rows in zip(keys, sketches.values(), found, strict=True):
+        for key, sketch, rows in zip(keys, sketches.values(), stored, strict=True):
             old = [compact_theta_sketch.deserialize(row[0]) for row in rows]
-            writes.append((write, (*key, united([*old, made]).serialize(), COUNTS_KEPT[key[1]])))
+            writes.append((write, (*key, united([*old, sketch]).serialize(), COUNTS_KEPT[key[1]])))
         _concurrently(session, writes)
 
     def count(self, expression: str, since: datetime, until: datetime) -> Counted:
@@ -123,12 +123,12 @@ class Counts:
         names, value = parse(expression)
         asked = [(name, part) for name in sorted(names) for part in covering]
         answers = self._read([(name, *part) for name, part in asked])
-        found: dict[str, list[Sketch]] = {name: [] for name in names}
+        sketches: dict[str, list[Sketch]] = {name: [] for name in names}
         for (name, _), rows in zip(asked, answers, strict=True):
-            found[name] += [compact_theta_sketch.deserialize(row[0]) for row in rows]
-        sketch = value({name: united(some) for name, some in found.items()})
+            sketches[name] += [compact_theta_sketch.deserialize(row[0]) for row in rows]
+        sketch = value({name: united(some) for name, some in sketches.items()})
         bounds = sketch.get_lower_bound(SIGMAS), sketch.get_upper_bound(SIGMAS)
-        complete = all(_kept(level, first) for _, (level, _, first, _) in asked)
+        complete = all(_is_kept(level, first) for _, (level, _, first, _) in asked)
         return Counted(sketch.get_estimate(), *bounds, exact=not sketch.is_estimation_mode(), complete=complete)
 
     def uncounted(self, expression: str) -> dict[str, list[str]]:
@@ -147,7 +147,7 @@ class Counts:
                 f"SELECT members FROM {self.keyspace}.counts WHERE segment = ? AND level = ? AND span = ?"
                 " AND at >= ? AND at < ?"
             )
-            return _concurrently(session, [(read, one) for one in asked])
+            return _concurrently(session, [(read, values) for values in asked])
 
 
 @public("segment.counts")
@@ -189,21 +189,21 @@ def _covering(since: datetime, until: datetime) -> list[tuple[str, str, datetime
     """The parts of a time range, rounded down to whole minutes."""
     try:
         first, end = begin(aware(since), "minute"), begin(aware(until), "minute")
-        found = list(parts(first, end))
+        covering = list(parts(first, end))
     except OverflowError:
         raise PenstockError(
             f"the time from {since} to {until} exceeds the calendar",
             where="segment.count",
             next="use times between the years 2 and 9998",
         ) from None
-    if not found:
+    if not covering:
         raise PenstockError(
             f"no whole minute from {first} to {end}", where="segment.count", next="use a range of a minute or more"
         )
-    return found
+    return covering
 
 
-def _kept(level: str, at: datetime) -> bool:
+def _is_kept(level: str, at: datetime) -> bool:
     """Whether rows of that time cannot have expired yet."""
     return datetime.now(UTC) - at < timedelta(seconds=COUNTS_KEPT[level])
 
@@ -212,7 +212,7 @@ def _concurrently(session: Any, statements: list[tuple[Any, tuple[Any, ...]]]) -
     """The rows of each statement; at most `IN_FLIGHT` run at a time."""
     answers: list[list[Any]] = []
     for first in range(0, len(statements), IN_FLIGHT):
-        futures = [session.execute_async(*one) for one in statements[first : first + IN_FLIGHT]]
+        futures = [session.execute_async(*statement) for statement in statements[first : first + IN_FLIGHT]]
         answers += [list(future.result() or ()) for future in futures]
     return answers
 
@@ -259,7 +259,7 @@ def parse(text: str) -> tuple[set[str], Value]:
 
 def _postfix(text: str) -> list[str]:
     """The expression in postfix order, without parentheses: in a loop, since expressions may be long and deep."""
-    found, waiting, name_next = list[str](), list[str](), True
+    output, waiting, name_next = list[str](), list[str](), True
     for token in _tokens(text):
         if name_next and token in ("&", "|", "-", ")"):
             raise _wrong(text, "a segment name is missing")
@@ -269,23 +269,23 @@ def _postfix(text: str) -> list[str]:
             waiting.append(token)
         elif token == ")":
             while waiting and waiting[-1] != "(":
-                found.append(waiting.pop())
+                output.append(waiting.pop())
             if not waiting:
                 raise _wrong(text, "unexpected ')'")
             waiting.pop()
         elif token in JOINS:
             while waiting and waiting[-1] != "(" and (token == "|" or waiting[-1] != "|"):
-                found.append(waiting.pop())
+                output.append(waiting.pop())
             waiting.append(token)
             name_next = True
         else:
-            found.append(token)
+            output.append(token)
             name_next = False
     if name_next:
         raise _wrong(text, "a segment name is missing")
     if "(" in waiting:
         raise _wrong(text, "a parenthesis is not closed")
-    return [*found, *reversed(waiting)]
+    return [*output, *reversed(waiting)]
 
 
 def _tokens(text: str) -> Iterator[str]:

@@ -38,8 +38,8 @@ class Erased:
     def lines(self) -> list[str]:
         """One line of text for each row."""
         gone = [f"erased {person} from segment {segment}" for segment, person in self.memberships]
-        told = [f"sent {to} the removal of {person} from segment {segment}" for to, segment, person in self.deliveries]
-        return [*gone, *told] or ["no segment has this person"]
+        sent = [f"sent {to} the removal of {person} from segment {segment}" for to, segment, person in self.deliveries]
+        return [*gone, *sent] or ["no segment has this person"]
 
 
 @public("segment.erase")
@@ -72,10 +72,10 @@ def _named(persons: Iterable[str]) -> tuple[str, ...]:
 def _erase(persons: Sequence[str], keyspace: str, reach: Access, servers: str) -> Erased:
     memberships, deliveries = set[Row](), set[Row]()
     for _ in range(ROUNDS + 1):
-        members, delivered = (_found(reach, keyspace, table, persons) for table in (MEMBERS, DELIVERED))
+        members, delivered = (_rows_of(reach, keyspace, table, persons) for table in (MEMBERS, DELIVERED))
         if not members and not delivered:
-            told = [(place, segment, person) for place, segment, _, person in sorted(deliveries)]
-            return Erased(tuple((segment, person) for segment, _, person in sorted(memberships)), tuple(told))
+            removals = [(place, segment, person) for place, segment, _, person in sorted(deliveries)]
+            return Erased(tuple((segment, person) for segment, _, person in sorted(memberships)), tuple(removals))
         if delivered and not servers:
             raise PenstockError(
                 f"{', '.join(sorted({row[0] for row in delivered}))} got this person and must get the removal",
@@ -94,7 +94,7 @@ def _erase(persons: Sequence[str], keyspace: str, reach: Access, servers: str) -
     )
 
 
-def _found(access: Access, keyspace: str, table: str, persons: Sequence[str]) -> list[Row]:
+def _rows_of(access: Access, keyspace: str, table: str, persons: Sequence[str]) -> list[Row]:
     session, place = connection(access).rows, _PLACES[table]
     where = " AND ".join(f"{name} = ?" for name in (*place, "person"))
     select = session.prepare(f"SELECT person FROM {keyspace}.{table} WHERE {where}")
@@ -123,5 +123,5 @@ def _tell(servers: str, delivered: Sequence[Row]) -> None:
             producer.send(destination, record(segment, "remove", person, None), key=person.encode())
             for destination, segment, _, person in delivered
         ]
-        for one in sent:
-            one.result()
+        for future in sent:
+            future.result()
