@@ -26,7 +26,7 @@ from penstock.console.reading.topic_messages import PartitionRecords
 from penstock.console.routes import while_connected
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
-from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.access.hosts import Hosts, guarded
 from penstock.serve.http_client import Address
 
 STATES = Path(__file__).parents[1] / "data/earlier_build.tar.gz"

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from penstock import __version__
 from penstock.codec import exact_json
-from penstock.console import page_security, routes as console_routes
+from penstock.console import routes as console_routes
 from penstock.console.data import ConsoleData
 from penstock.console.openapi import description
 from penstock.console.reading.connect_clusters import ConnectRefused
@@ -29,7 +29,8 @@ from penstock.console.reading.data_worker import UNEXPECTED, WorkerError
 from penstock.console.reading.topic_list import CHECK_KAFKA
 from penstock.console.routes import ROUTES, ApiRoute
 from penstock.errors import PenstockError
-from penstock.serve.hosts import Asgi, Message, Receive, Send
+from penstock.serve.access import page as page_security
+from penstock.serve.access.hosts import Asgi, Message, Receive, Send
 from penstock.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ def _finite(value: Any) -> Any:
 
 
 def app(data: ConsoleData) -> Asgi:
-    """The application; `penstock.serve.hosts.guarded` must stand before it."""
+    """The application; `penstock.serve.access.hosts.guarded` must stand before it."""
     metrics = Metrics(data)
     routes: list[BaseRoute] = [
         *(Route(one.path, _answering(one, data, metrics), methods=[one.method]) for one in _by_length()),

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from penstock import __version__
-from penstock.console.page_security import TOKEN
 from penstock.console.reading.connect_clusters import ACTIONS
 from penstock.console.routes import ROUTES, ApiRoute, Parameter
+from penstock.serve.access.page import TOKEN
 
 Json = dict[str, Any]
 

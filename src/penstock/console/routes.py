@@ -14,15 +14,15 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from penstock.console import page_security
 from penstock.console.data import ConsoleData, Json
 from penstock.console.event_stream import event
-from penstock.console.page_security import Refused
 from penstock.console.reading import long_history
 from penstock.console.reading.connect_clusters import ACTIONS
 from penstock.console.reading.data_worker import WorkerError
 from penstock.console.reading.topic_list import TopicList
 from penstock.errors import PenstockError
+from penstock.serve.access import page as page_security
+from penstock.serve.access.page import Refused
 from penstock.serve.http_client import fetch
 from penstock.serve.json_bodies import json_body
 from penstock.serve.rest_errors import GONE, RestError

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from penstock.console.app import app
 from penstock.console.data import ConsoleData, ConsoleSettings
 from penstock.process.signals import heeded
-from penstock.serve.hosts import Asgi, Hosts, guarded
+from penstock.serve.access.hosts import Asgi, Hosts, guarded
 from penstock.serve.rest_server import ALLOW, BoundedServer
 
 GRACE = 2
