@@ -58,6 +58,7 @@ ELSEWHERE = {
     "receipt": "the rows that were not written; the class says the message",
     "error.what": "the message of another of our errors, with another place",
     "stopped.problem": "why the checkpoint of a stopped pipeline cannot be read",
+    "error.detail": "the message of a refusal of a caller",
     "error.detail or str(error)": "what Kafka says of a setting",
     "str(what or f'HTTP {answer.status}')[:500]": "the answer of a server of state",
     "fault.text": "the message of the error that ended the query",

@@ -40,6 +40,7 @@ ROOT = {"__init__", "__main__", "errors", "extras", "lazy", "durations"}
 # Parts in the same line where one imports the other.
 BESIDE = {
     ("cql", "cdc"),
+    ("local", "serve"),
     ("__main__", "cli"),
 }
 # Modules that import a part of a higher layer, and why.

@@ -15,7 +15,6 @@ MODULES = {
     "rich": "demo",
     "confluent_kafka": "demo",
     "orjson": "demo",
-    "h11": "console",
     "starlette": "connect",
     "uvicorn": "connect",
     "regex": "connect",

@@ -16,11 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from http.client import HTTPException
 from math import inf
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
-from urllib.request import urlopen
 
 import orjson
 
@@ -28,6 +26,7 @@ from penstock.errors import PenstockError
 from penstock.local import ports, spark_cluster
 from penstock.local.process import POLL, tail, uninterrupted
 from penstock.run.checkpoint import holder
+from penstock.serve.http_client import Address, NoHttpAnswer, fetch_blocking
 from penstock.spark_runtime.fork_server import WORKER, WORKER_NAME
 from penstock.watch import run_files
 from penstock_demo import child
@@ -192,9 +191,9 @@ class Pipeline(Part):
         if url is None:
             return []
         try:
-            with urlopen(f"{url}/status", timeout=LOOK_PATIENCE) as answer:
-                queries = orjson.loads(answer.read())["queries"]
-        except (OSError, HTTPException, orjson.JSONDecodeError):
+            answer = fetch_blocking(Address(url, None), "/status", patience=LOOK_PATIENCE)
+            queries = orjson.loads(answer.body)["queries"]
+        except (NoHttpAnswer, KeyError, orjson.JSONDecodeError):
             return []
         found = [sink["delay"] for query in queries for sink in query["sinks"] if sink.get("delay")]
         counts = [sum(column) for column in zip(*(one["buckets"] for one in found), strict=True)]

@@ -103,7 +103,7 @@ def test_a_key_of_the_server_is_a_digest(penstock: Command, key: str) -> None:
 
 def test_the_digest_of_a_key_may_be_in_capitals(penstock: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    monkeypatch.setattr("penstock.ingest.callers.ApiKeys", lambda keys: found.extend(keys))
+    monkeypatch.setattr("penstock.serve.access.callers.ApiKeys", lambda keys: found.extend(keys))
     monkeypatch.setattr("penstock.cli.segment.Access.of", lambda *args, **settings: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         penstock("segment", "serve", *NOBODY, *SERVERS, "--key", DIGEST.upper(), "--key", DIGEST)

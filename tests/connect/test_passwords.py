@@ -15,7 +15,7 @@ from penstock.connect.worker import settings as worker_settings
 from penstock.connect.worker.api import application
 from penstock.connect.worker.settings import BASIC_AUTH, WorkerSettings
 from penstock.errors import PenstockError
-from penstock.serve.passwords import Passwords, protected
+from penstock.serve.access.passwords import Passwords, protected
 from penstock.serve.rest_server import RestServer, bind
 
 KNOWN = {"ann": "s:e:c ret", "jörg": "ü"}

@@ -22,7 +22,7 @@ from penstock.connect.worker.connector_store import STOPPED, StoredConnector
 from penstock.connect.worker.routes import RestRequest, as_config
 from penstock.connect.worker.standalone import StandaloneHerder
 from penstock.errors import PenstockError
-from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.access.hosts import Hosts, guarded
 from penstock.serve.rest_errors import RestError
 
 KEYSPACE, TABLE = "ks", "t"

@@ -23,7 +23,7 @@ from penstock.connect.worker.providers import LARGEST, Provided, Provider
 from penstock.connect.worker.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
 from penstock.connect.worker.standalone import StandaloneHerder
 from penstock.process.secret_settings import HIDDEN as HIDDEN_WORD
-from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.access.hosts import Hosts, guarded
 from penstock.serve.json_bodies import DEEPEST, MOST
 
 AVRO = "io.confluent.connect.avro.AvroConverter"

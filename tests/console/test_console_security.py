@@ -14,12 +14,12 @@ from openapi_spec_validator import validate
 from starlette.testclient import TestClient
 
 from penstock.console import app as console_app
-from penstock.console.page_security import policy
 from penstock.console.routes import PANELS
 from penstock.console.settings import ConsoleSettings
 from penstock.console.watched_systems import WatchedSystems
 from penstock.kafka.brokers import Brokers
-from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.access.hosts import Hosts, guarded
+from penstock.serve.access.page import policy
 from penstock.serve.http_client import Address
 from penstock.serve.json_bodies import DEEPEST, MOST
 

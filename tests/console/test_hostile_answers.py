@@ -28,7 +28,7 @@ from penstock.console.settings import ConsoleSettings
 from penstock.console.watched_systems import WatchedSystems
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
-from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.access.hosts import Hosts, guarded
 from penstock.serve.http_client import Address
 
 STATES = Path(__file__).parents[1] / "data/earlier_build.tar.gz"

@@ -13,8 +13,8 @@ from ingest_server import PARTITIONS, Site, ingest
 from kafka_topics import new_topic
 
 from penstock.cli.warm import PARTS
-from penstock.ingest.callers import new_key
 from penstock.local.services import Services
+from penstock.serve.access.callers import new_key
 
 CLICK = {
     "type": "object",

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from penstock.errors import PenstockError
-from penstock.ingest import callers
-from penstock.ingest.callers import EXPOSED, HEADERS, VARY, ApiKey, ApiKeys, Origins, Pages, Rate
-from penstock.ingest.exchange import Headers, RefusedRequest
+from penstock.ingest.exchange import Headers
+from penstock.serve.access import callers
+from penstock.serve.access.callers import EXPOSED, HEADERS, VARY, ApiKey, ApiKeys, Origins, Pages, Rate, RefusedCaller
 
 SHOP = b"https://shop.example"
 ALLOW, CREDENTIALS = b"access-control-allow-origin", (b"access-control-allow-credentials", b"true")
@@ -73,7 +73,7 @@ def test_other_callers_are_refused(
     if status is None:
         assert access.require(topic, bearer, header, url) == key("web", "clicks")
         return
-    with pytest.raises(RefusedRequest) as caught:
+    with pytest.raises(RefusedCaller) as caught:
         access.require(topic, bearer, header, url)
     assert caught.value.status == status
     assert caught.value.detail.startswith(detail)
@@ -97,7 +97,7 @@ def test_the_rates_of_keys_are_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
         for _ in range(20):
             try:
                 access.require("clicks", None, name.encode())
-            except RefusedRequest as why:
+            except RefusedCaller as why:
                 assert (why.status, why.retry_after) == (429, 1)
                 assert f"the key '{name}' has sent more requests than its rate allows" in why.detail
                 break
@@ -197,7 +197,7 @@ def test_a_preflight_says_what_may_follow() -> None:
 @pytest.mark.parametrize(("origin", "named"), [(b"https://evil.example", "https://evil.example"), (None, "null")])
 def test_a_preflight_of_another_page_is_refused_with_its_name(origin: bytes | None, named: str) -> None:
     asked = {b"access-control-request-method": b"POST"} | ({b"origin": origin} if origin else {})
-    with pytest.raises(RefusedRequest, match=f"a page of {named} may not send events here") as caught:
+    with pytest.raises(RefusedCaller, match=f"a page of {named} may not send events here") as caught:
         pages(origins(SHOP.decode())).preflight(asked, b"POST", 1)
     assert caught.value.status == 403
 
@@ -237,7 +237,7 @@ def test_pages_that_may_call_without_a_key(head: dict[bytes, bytes], image: bool
     if allowed:
         known.require(head, None, image=image, tls=tls)
     else:
-        with pytest.raises(RefusedRequest, match="may not send events here"):
+        with pytest.raises(RefusedCaller, match="may not send events here"):
             known.require(head, None, image=image, tls=tls)
 
 
@@ -250,5 +250,5 @@ def test_a_publishable_key_needs_a_page_of_its_own_unless_it_is_for_all() -> Non
         ({}, "a request that names no page"),
         ({b"origin": b"https://blog.example"}, "a page of https://blog.example"),
     ):
-        with pytest.raises(RefusedRequest, match=f"the key 'shop' is not for {named}; it is for https://shop.example"):
+        with pytest.raises(RefusedCaller, match=f"the key 'shop' is not for {named}; it is for https://shop.example"):
             known.require(head, bound, image=False, tls=False)

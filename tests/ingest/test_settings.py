@@ -13,10 +13,9 @@ from penstock.cli import ingest
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.ingest import ingest_server
-from penstock.ingest.callers import ApiKeys, Rate
 from penstock.ingest.event_schema import load
-from penstock.ingest.exchange import RefusedRequest
 from penstock.ingest.ingest_settings import Given, IngestLimits, NoServers, Times, Tls, read
+from penstock.serve.access.callers import ApiKeys, Rate, RefusedCaller
 
 HEAD = 'servers = "h:1"\n'
 TOPIC = f"{HEAD}[topics.a]\n"
@@ -168,7 +167,7 @@ def test_a_new_key_is_shown_with_its_lines_for_the_file(tmp_path: Path, capsys: 
     access = ApiKeys([found])
     access.require("a", None, key.encode())
     access.require("a", f"Bearer {key}".encode(), None)
-    with pytest.raises(RefusedRequest, match="not known"):
+    with pytest.raises(RefusedCaller, match="not known"):
         access.require("a", None, key.encode() + b"x")
 
 

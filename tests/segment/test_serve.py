@@ -26,11 +26,11 @@ from penstock.cli.main import main
 from penstock.cli.segment import _unready
 from penstock.database.access import Access
 from penstock.errors import PenstockError
-from penstock.ingest.callers import new_key
 from penstock.local.services import Services
 from penstock.segment.member_tables.delivery_server import Busy, Deliveries
 from penstock.segment.member_tables.delivery_sync import DeliveryRun, Receipt, Sync
 from penstock.segment.member_tables.member_schema import bucket_of
+from penstock.serve.access.callers import new_key
 
 PEOPLE = [f"p{i}" for i in range(20)]
 

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from waiting import PATIENCE
 
-from penstock.serve.hosts import Hosts, is_loopback, warn_if_open
+from penstock.serve.access.hosts import Hosts, is_loopback, warn_if_open
 from penstock.serve.rest_server import HEAD, RestServer, bind
 
 ALLOWED = Hosts(("connect", "Advertised.Example.org", "*.svc.cluster.local"))

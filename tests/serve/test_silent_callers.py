@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_memory import memory_worker
-from console_process import console
 from http_attacks import Pulse, answer, asked, connected, crowd, get, is_open, request as event, resident
 from ingest_app import Memory, running
+from our_servers import SERVERS, Target, rest, the_console
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from waiting import PATIENCE, patience, until
 
-from penstock.connect.worker.api import application
-from penstock.ingest.callers import ApiKeys
 from penstock.ingest.events import KeyedEvents
-from penstock.segment.member_tables.delivery_server import Deliveries, app as deliveries_app
 from penstock.serve import listener, rest_server
-from penstock.serve.rest_server import RestServer, bind
-from penstock.state.serve import app as state_app
 from penstock.watch import metrics_server, served_app
 from penstock.watch.metrics_server import ListenAddress, MetricsAnswer, as_json, pages, served
 from penstock.watch.program import Program
@@ -44,82 +37,6 @@ MOST = 200 + listener.SPARE
 """Connections of a server."""
 RECOVERY = patience(1)
 """Seconds until all is as before, at most."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A server, a page of it that is not for monitors, and a path that takes a body."""
-
-    url: str
-    page: str
-    path: str
-    pid: int
-
-
-class NoStates:
-    """No state is kept."""
-
-    def overview(self) -> list[dict[str, Any]]:
-        return []
-
-
-@contextmanager
-def rest(app: Starlette) -> Iterator[str]:
-    with bind("127.0.0.1", 0) as bound:
-        server = RestServer(app, bound)
-        try:
-            yield server.url
-        finally:
-            server.close()
-
-
-@contextmanager
-def metrics(folder: Path) -> Iterator[Target]:
-    with served(ListenAddress("127.0.0.1", 0), pages([], dict, lambda: [])) as url:
-        yield Target(url, "/metrics", "/metrics", os.getpid())
-
-
-@contextmanager
-def connect(folder: Path) -> Iterator[Target]:
-    with rest(application(memory_worker(folder))) as url:
-        yield Target(url, "/connectors", "/connectors", os.getpid())
-
-
-@contextmanager
-def state(folder: Path) -> Iterator[Target]:
-    with rest(observed(state_app(NoStates()), Program("state", "state"), lambda: [])) as url:  # type: ignore[arg-type]
-        yield Target(url, "/state", "/state", os.getpid())
-
-
-@contextmanager
-def segment(folder: Path) -> Iterator[Target]:
-    made = Deliveries(lambda name, to: pytest.fail("nothing is delivered"))
-    with rest(observed(deliveries_app(made, ApiKeys([])), Program("segment", "ks"), lambda: [])) as url:
-        yield Target(url, "/status", "/segments/a/deliveries", os.getpid())
-    made.close()
-
-
-@contextmanager
-def ingest(folder: Path) -> Iterator[Target]:
-    limits = "[limits]\nconnections = 200\nconnections_per_address = 200\n"
-    with running(folder, f"[topics.raw]\n{limits}") as server:
-        yield Target(server.url, "/openapi.json", "/events/raw", os.getpid())
-
-
-@contextmanager
-def the_console(folder: Path) -> Iterator[Target]:
-    with console(folder) as made:
-        yield Target(made.url, "/api/overview", "/api/dead-letters/a/replay", made.process.pid)
-
-
-SERVERS = {
-    "metrics": metrics,
-    "connect": connect,
-    "state": state,
-    "segment": segment,
-    "ingest": ingest,
-    "console": the_console,
-}
 
 
 @pytest.fixture(scope="module", params=SERVERS)

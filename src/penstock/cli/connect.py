@@ -40,8 +40,8 @@ from penstock.process.signals import listen
 from penstock.run.checkpoint import lock
 from penstock.run.executors import require_executors
 from penstock.run.supervise import StopRequests
-from penstock.serve.hosts import Asgi, Hosts, warn_if_open
-from penstock.serve.passwords import protected
+from penstock.serve.access.hosts import Asgi, Hosts, warn_if_open
+from penstock.serve.access.passwords import protected
 from penstock.serve.rest_server import RestServer, address_of, bind
 from penstock.spark_runtime.session import (
     Jvm,

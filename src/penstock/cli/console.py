@@ -70,7 +70,7 @@ def _address(text: str) -> tuple[str, int]:
 def run(args: Namespace) -> int:
     # Imported here: the help needs none of it.
     from penstock.console.server import serve
-    from penstock.serve.hosts import Hosts, warn_if_open
+    from penstock.serve.access.hosts import Hosts, warn_if_open
     from penstock.serve.rest_server import address_of, bind
 
     settings = _settings(args)

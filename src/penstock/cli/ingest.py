@@ -16,10 +16,10 @@ from penstock.cli.arguments import add_allow_host
 from penstock.cli.warm import PARTS
 from penstock.errors import PenstockError
 from penstock.ingest import ingest_server
-from penstock.ingest.callers import new_key
 from penstock.ingest.ingest_settings import Given, IngestSettings, NoServers, read
 from penstock.kafka.client_options import Options
-from penstock.serve.hosts import is_loopback, warn_if_open
+from penstock.serve.access.callers import new_key
+from penstock.serve.access.hosts import is_loopback, warn_if_open
 from penstock.watch.graph import HTTP, Graph, Node, topic
 from penstock.watch.program import Program, address, head, nearest
 from penstock.watch.run_files import written

@@ -25,13 +25,13 @@ from penstock.process.signals import listen, run_until_interrupt
 from penstock.segment.member_tables import delivery_sync, member_counts, member_erase, member_schema
 from penstock.segment.member_tables.delivery_sync import Receipt, Sync
 from penstock.segment.member_tables.member_schema import explained
-from penstock.serve.hosts import Hosts, is_loopback
+from penstock.serve.access.hosts import Hosts, is_loopback
 from penstock.watch.program import Program, head, reached_at
 from penstock.watch.run_files import written
 from penstock.wire.topic_records import Reader
 
 if TYPE_CHECKING:
-    from penstock.ingest.callers import ApiKey
+    from penstock.serve.access.callers import ApiKey
     from penstock.watch.delivery_meter import DeliveryMeter
 
 PORT = 8085
@@ -208,8 +208,8 @@ def _erase(args: argparse.Namespace) -> None:
 def _serve(args: argparse.Namespace) -> None:
     """Serve until a signal comes."""
     # The other actions do not need a web server, nor its packages.
-    from penstock.ingest.callers import ApiKeys
     from penstock.segment.member_tables.delivery_server import Deliveries, app
+    from penstock.serve.access.callers import ApiKeys
     from penstock.serve.rest_server import RestServer, bind
     from penstock.watch.served_app import observed
 
@@ -243,8 +243,8 @@ def _unready(keyspace: str, reach: Access) -> list[str]:
 
 def _keys(args: argparse.Namespace) -> list[ApiKey]:
     """The callers' keys; required if other machines can reach the server, as any caller could write to any topic."""
-    from penstock.ingest.callers import ApiKey
     from penstock.ingest.ingest_settings import DIGEST
+    from penstock.serve.access.callers import ApiKey
 
     if wrong := [text for text in args.key if not DIGEST.fullmatch(text.lower())]:
         raise PenstockError(

@@ -84,7 +84,7 @@ def _scan(states: States, args: Namespace) -> None:
 
 
 def _serve(states: States, args: Namespace) -> None:
-    from penstock.serve.hosts import Hosts, is_loopback, warn_if_open
+    from penstock.serve.access.hosts import Hosts, is_loopback, warn_if_open
     from penstock.serve.rest_server import RestServer, bind
     from penstock.state.serve import app
     from penstock.watch.program import Program, reached_at

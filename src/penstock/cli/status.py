@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from penstock.cli import services
 from penstock.cli.arguments import add_command_config, folder_here, servers
@@ -22,12 +20,12 @@ from penstock.console.reading.overview import furthest, problems, slowest, unmea
 from penstock.errors import PenstockError
 from penstock.local.services import status
 from penstock.local.start import load
+from penstock.serve.http_client import MOST, Address, NoHttpAnswer, fetch_blocking
 from penstock.watch import run_files
 from penstock.watch.run_files import RunFile
 
 PATIENCE = 2.0
 """Seconds in which a command answers."""
-MOST_BYTES = 8 << 20
 ASKED_AT_ONCE = 8
 HEAD = ("NAME", "STATE", "ROWS/S", "LAG", "LAG TIME", "DELAY P50", "P95", "P99", "LAST BATCH")
 UNKNOWN = "-"
@@ -78,33 +76,22 @@ def _running() -> list[Run]:
 def _asked(file: RunFile) -> Run:
     about: Run = {"id": file.name, "url": file.url, "reachable": True, "problem": ""}
     try:
-        answer = run_status.taken(json.loads(_fetched(file.url)))
+        answer = run_status.taken(_fetched(file.url))
         if answer is None:
-            raise ValueError("its answer is not a status")
-    except (OSError, HTTPException, ValueError, RecursionError) as error:
-        about |= {"reachable": False, "problem": printable(str(error) or type(error).__name__)}
+            raise NoHttpAnswer("its answer is not a status")
+    except PenstockError as error:
+        about |= {"reachable": False, "problem": printable(error.what)}
         empty: Run = {"queries": [], "errors": [], "state": "failed" if not file.url else "starting"}
         return empty | {"name": file.name, "kind": file.kind, "command": file.command, "pid": file.pid} | about
     return answer | about
 
 
-def _fetched(url: str) -> bytes:
-    """The status of a command. Raises OSError, HTTPException or ValueError."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname or not parts.port:
-        raise ValueError(f"{url!r} is not the address of a metrics server")
-    connection = HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE)
-    try:
-        connection.request("GET", "/status")
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise ValueError(f"/status is answered with HTTP {answer.status}")
-        body = answer.read(MOST_BYTES + 1)
-    finally:
-        connection.close()
-    if len(body) > MOST_BYTES:
-        raise ValueError(f"its answer has more than {MOST_BYTES >> 20} MiB")
-    return body
+def _fetched(url: str) -> Any:
+    """The status of a command; raises PenstockError."""
+    answer = fetch_blocking(Address.of(url, "run file"), "/status", patience=PATIENCE, most=MOST)
+    if answer.status != 200:
+        raise NoHttpAnswer(f"/status is answered with HTTP {answer.status}", where=url)
+    return answer.parsed(url)
 
 
 def _stopped(args: Namespace) -> list[Run]:

@@ -6,20 +6,15 @@ error codes and the content type are from "Schema Registry API Reference", versi
 
 from __future__ import annotations
 
-import base64
 import json
-import ssl
 import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any, Literal, TypeAlias, TypeVar, get_args
-from urllib.error import HTTPError, URLError
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
 from pyspark.sql import Column, functions as F
 
@@ -28,18 +23,23 @@ from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import Side
 from penstock.errors import PenstockError
 
+if TYPE_CHECKING:
+    import ssl
+
+    from penstock.serve.http_client import HttpAnswer, NoHttpAnswer
+
 MAGIC = 0
 """The first byte of Confluent's wire format; the schema id follows in four bytes."""
 T = TypeVar("T")
 
 CONTENT = "application/vnd.schemaregistry.v1+json"
-TIMEOUT = 10.0  # seconds for one answer
+TIMEOUT = 10.0  # seconds for one request and its answer
 MOST = 16 << 20
 """The most bytes of an answer, which has one schema."""
 MOST_REFERENCES = 100
 """The most schemas that a schema refers to, with those that these refer to."""
-MOST_REFUSED = 64 << 10
-"""The most bytes that are read of an error answer."""
+REDIRECTS = 10
+"""The most redirects of a request that are followed."""
 PAUSES = (0.1, 0.3, 1.0)  # seconds before each further attempt
 Level: TypeAlias = Literal[
     "BACKWARD",
@@ -207,29 +207,36 @@ class Registry:
         raise AssertionError("the last attempt returns or raises")
 
     def _once(self, url: str, method: str, path: str, body: Any, subject: str) -> Any:
-        request = Request(url + path, method=method, headers={"Accept": CONTENT})
-        if body is not None:
-            request.data = json.dumps(body).encode()
-            request.add_header("Content-Type", CONTENT)
-        if self.user is not None:
-            login = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
-            request.add_header("Authorization", f"Basic {login}")
-        try:
-            with self._opener(url).open(request, timeout=TIMEOUT) as answer:
-                return _parsed(answer.read(MOST + 1), url)
-        except HTTPError as refusal:
-            with refusal:
-                raise _refused(refusal, url, subject) from None
-        except (OSError, HTTPException, ValueError) as problem:
-            raise _unanswered(problem, url) from problem
+        # Imported here, as `ssl`: most of Spark's Python processes load this module and ask no registry.
+        from penstock.serve.client_connection import basic
+        from penstock.serve.http_client import Address, NoHttpAnswer, fetch_blocking
 
-    def _opener(self, url: str) -> OpenerDirector:
-        tls = self._tls(url)
-        return build_opener(_SameHost, *([] if tls is None else [HTTPSHandler(context=tls)]))
+        headers = {"accept": CONTENT} | ({} if body is None else {"content-type": CONTENT})
+        login = None if self.user is None else basic(self.user, self.password or "")
+        try:
+            answer = fetch_blocking(
+                Address(url, login),
+                path,
+                method=method,
+                body=body,
+                headers=headers,
+                patience=TIMEOUT,
+                most=MOST,
+                tls=self._tls(url),
+                redirects=REDIRECTS,
+                proxied=True,
+            )
+        except NoHttpAnswer as problem:
+            raise _unanswered(problem, url) from problem
+        if answer.status >= 300:
+            raise _refused(answer, url, subject)
+        return _parsed(answer.body, url)
 
     def _tls(self, url: str) -> ssl.SSLContext | None:
         if not url.startswith("https:"):
             return None
+        import ssl
+
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.certificate:
@@ -243,35 +250,15 @@ class Registry:
         return context
 
 
-class _SameHost(HTTPRedirectHandler):
-    """Follows redirects, but does not take a login to another host, or from TLS to clear text."""
-
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> Request | None:
-        """The request that follows; raises PenstockError for one that would send the login elsewhere."""
-        before, after = urlsplit(req.full_url), urlsplit(newurl)
-        is_upgrade = (before.scheme, after.scheme) == ("http", "https") and before.hostname == after.hostname
-        if req.has_header("Authorization") and not is_upgrade and before[:2] != after[:2]:
-            raise PenstockError(
-                f"the schema registry redirects to {after.scheme}://{after.netloc}, which does not get its login",
-                where=f"{before.scheme}://{before.netloc}",
-                next="give the registry's own address, if you trust it",
-            )
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
 def _parsed(answer: bytes, url: str) -> Any:
-    if len(answer) > MOST:
-        raise PenstockError(
-            f"the schema registry answers with more than {MOST} bytes", where=url, next="check that it is a registry"
-        )
     try:
         return json.loads(answer)
     except RecursionError:
         raise PenstockError(
             "the schema registry's answer is nested too deeply", where=url, next="check that it is a registry"
         ) from None
+    except ValueError as problem:
+        raise _away(f"{problem}", url) from problem
 
 
 def _member(answer: Any, name: str, kind: type[T], url: str) -> T:
@@ -290,39 +277,54 @@ class _NotFound(PenstockError):
     """There is no such subject, version or schema."""
 
 
-def _unanswered(problem: Exception, url: str) -> PenstockError:
-    reason = problem.reason if isinstance(problem, URLError) else problem
-    if isinstance(reason, ssl.SSLCertVerificationError):
+def _unanswered(problem: NoHttpAnswer, url: str) -> PenstockError:
+    from penstock.serve.http_client import RedirectedElsewhere, TooLargeAnswer, UntrustedCertificate
+
+    if isinstance(problem, UntrustedCertificate):
+        _, _, why = problem.what.partition(": ")
         return PenstockError(
-            f"the schema registry's certificate is not trusted: {reason.verify_message}",
+            f"the schema registry's certificate is not trusted: {why}",
             where=url,
             next="give its authority with Registry(url, ca=...)",
         )
+    if isinstance(problem, RedirectedElsewhere):
+        _, _, where_to = problem.what.partition(" redirects to ")
+        return PenstockError(
+            f"the schema registry redirects to {where_to}",
+            where=problem.where,
+            next="give the registry's own address, if you trust it",
+        )
+    if isinstance(problem, TooLargeAnswer):
+        return PenstockError(
+            f"the schema registry answers with more than {MOST} bytes", where=url, next="check that it is a registry"
+        )
+    return _away(problem.what, url)
+
+
+def _away(why: str, url: str) -> RegistryUnavailable:
     return RegistryUnavailable(
-        f"the schema registry does not answer: {reason or type(problem).__name__}",
-        where=url,
-        next="check the address and that the registry runs",
+        f"the schema registry does not answer: {why}", where=url, next="check the address and that the registry runs"
     )
 
 
-def _refused(refusal: HTTPError, url: str, subject: str) -> PenstockError:
+def _refused(refusal: HttpAnswer, url: str, subject: str) -> PenstockError:
     said = _message(refusal)
     where = f"subject {subject} at {url}" if subject else url
-    if refusal.code == HTTPStatus.TOO_MANY_REQUESTS or refusal.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if refusal.status == HTTPStatus.TOO_MANY_REQUESTS or refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return RegistryUnavailable(f"the schema registry cannot answer now: {said}", where=where, next="try again")
-    if refusal.code == HTTPStatus.CONFLICT:
+    if refusal.status == HTTPStatus.CONFLICT:
         return PenstockError(
             f"the schema is incompatible with earlier versions: {said}",
             where=where,
             next="write to another topic, or allow the change by the subject's compatibility level",
         )
-    if refusal.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    if refusal.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return PenstockError(
             f"the schema registry refuses the login: {said}",
             where=where,
             next="give Registry(url, user=..., password=...) for a user who may read and write this subject",
         )
-    kind = _NotFound if refusal.code == HTTPStatus.NOT_FOUND else PenstockError
+    kind = _NotFound if refusal.status == HTTPStatus.NOT_FOUND else PenstockError
     return kind(f"the schema registry refuses: {said}", where=where, next="correct what the registry reports")
 
 
@@ -346,14 +348,14 @@ def _body(schema: str, kind: str) -> dict[str, str]:
     return {"schema": schema} if kind == "AVRO" else {"schema": schema, "schemaType": kind}
 
 
-def _message(refusal: HTTPError) -> str:
-    text = refusal.read(MOST_REFUSED).decode("utf-8", "replace")
+def _message(refusal: HttpAnswer) -> str:
+    text = refusal.body.decode("utf-8", "replace")
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
         told = None  # the error page of a proxy
     message = told.get("message") if isinstance(told, dict) else None
-    return f"{message or refusal.reason} (HTTP {refusal.code})"
+    return f"{message or refusal.reason} (HTTP {refusal.status})"
 
 
 def _address(url: str) -> tuple[str, str | None, str | None]:

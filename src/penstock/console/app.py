@@ -18,7 +18,6 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from penstock import __version__
-from penstock.console import page_security
 from penstock.console.calls import call_of
 from penstock.console.error_answers import ErrorAnswers, SafeJSONResponse, error_answer
 from penstock.console.openapi import description
@@ -26,7 +25,8 @@ from penstock.console.panels import ApiRoute, ConsolePanel
 from penstock.console.routes import PANELS
 from penstock.console.watched_systems import WatchedSystems
 from penstock.errors import PenstockError
-from penstock.serve.hosts import Asgi, Message, Receive, Send
+from penstock.serve.access import page as page_security
+from penstock.serve.access.hosts import Asgi, Message, Receive, Send
 from penstock.wire.errors import KafkaError
 
 PAGE = Path(__file__).parent / "page/static"
@@ -35,7 +35,7 @@ LONGEST_PATH = 4000
 
 
 def app(systems: WatchedSystems, panels: Sequence[ConsolePanel] = PANELS) -> Asgi:
-    """The application; `penstock.serve.hosts.guarded` must stand before it."""
+    """The application; `penstock.serve.access.hosts.guarded` must stand before it."""
     metrics, errors = Metrics(systems), ErrorAnswers(panels)
 
     async def document(request: Request) -> Response:

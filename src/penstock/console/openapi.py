@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from penstock import __version__
 from penstock.console.calls import Parameter
-from penstock.console.page_security import TOKEN
 from penstock.console.panels import ApiRoute, ConsolePanel, Schema
+from penstock.serve.access.page import TOKEN
 
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "number"}

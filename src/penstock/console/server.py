@@ -11,7 +11,7 @@ from penstock.console.app import app
 from penstock.console.settings import ConsoleSettings
 from penstock.console.watched_systems import WatchedSystems
 from penstock.process.signals import heeded
-from penstock.serve.hosts import Asgi, Hosts, guarded
+from penstock.serve.access.hosts import Asgi, Hosts, guarded
 from penstock.serve.rest_server import ALLOW, BoundedServer
 
 GRACE = 2

@@ -13,7 +13,6 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from penstock.ingest import pixel
-from penstock.ingest.callers import ApiKeys, Pages
 from penstock.ingest.events import JSON, LINES, KeyedEvents, TopicFormat
 from penstock.ingest.exchange import (
     PROBLEM,
@@ -33,7 +32,8 @@ from penstock.ingest.ingest_metrics import IngestCounts
 from penstock.ingest.ingest_settings import IngestSettings
 from penstock.ingest.kafka_store import EventStore
 from penstock.ingest.pixel import parameters
-from penstock.serve.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
+from penstock.serve.access.callers import ApiKeys, Pages, RefusedCaller
+from penstock.serve.access.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
 from penstock.serve.listener import MONITORED
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,7 @@ class App:
                 topic = self._topic(request.path[len(pixel.PATH if request.image else EVENTS) :], request.image)
             if topic is None:
                 request.release()
+                self._known.require_page(request.headers, tls=self._tls)
                 return self._page(request.path, request.method)
             request.topic = topic
             request.shared = self.callers[topic].headers(request.headers.get(b"origin"))
@@ -189,6 +190,8 @@ class App:
         """The answer to a request that is refused; counts its bad events."""
         if isinstance(error, RefusedRequest):
             why = error
+        elif isinstance(error, RefusedCaller):
+            why = RefusedRequest(error.status, error.detail, retry_after=error.retry_after)
         else:
             log.error("%s %s", request.method, request.url[:LONGEST].decode("latin-1"), exc_info=error)
             why = FAULT

@@ -21,6 +21,7 @@ import httptools
 
 from penstock.ingest.app import GONE, App
 from penstock.ingest.exchange import Answer, HttpRequest
+from penstock.serve.access.callers import SINGLE
 from penstock.serve.listener import Connection
 
 log = logging.getLogger(__name__)
@@ -170,6 +171,11 @@ class HttpConnection(Connection):
             most = self._limits.headers
             self._stop(TooMuch(431, f"the head of a request may have at most {most} header lines"))
 
+    def _require_single(self) -> None:
+        names = [name for name, _ in self._head]
+        if twice := sorted(name for name in SINGLE if names.count(name) > 1):
+            self._stop(TooMuch(400, f"the request has several lines {twice[0].decode()}; send one"))
+
     def on_headers_complete(self) -> None:
         if self._pending > self._limits.head and self._head_size() > self._limits.head:
             self._stop(self._head_too_large())
@@ -181,6 +187,8 @@ class HttpConnection(Connection):
         if self._offers_protocol():
             return
         parser, headers = self._parser, dict(self._head)
+        if len(headers) < len(self._head):
+            self._require_single()
         method, in_flight = parser.get_method().decode("latin-1"), self._app.in_flight
         request = HttpRequest(method, self._url, headers, in_flight, self._limits.body)
         request.count_head((self._head_size() if pending > SMALL else pending) + HEADER * len(headers))

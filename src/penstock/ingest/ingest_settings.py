@@ -16,9 +16,9 @@ import msgspec
 
 from penstock.durations import TOPIC_NAME, duration
 from penstock.errors import PenstockError
-from penstock.ingest.callers import NOWHERE, ApiKey, Origins
 from penstock.kafka.security import require_servers
 from penstock.process.paths import is_file
+from penstock.serve.access.callers import NOWHERE, ApiKey, Origins
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 

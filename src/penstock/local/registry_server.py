@@ -11,15 +11,16 @@ from pathlib import Path
 from penstock.local import jars
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Service, ServiceFolder, ask, java_command, on_java
+from penstock.local.service import Service, ServiceFolder, java_command, on_java
+from penstock.serve.http_client import Address, NoHttpAnswer, fetch_blocking
 
 API = "/apis/ccompat/v7"
 """The path of Confluent's API."""
 
 # Apicurio's class files need Java 21.
 JAVA = range(21, 100)
-QUESTION = f"GET {API}/subjects HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
-ANSWER = b"HTTP/1.1 200"
+PATIENCE = 2.0
+"""Seconds for the answer that shows that it is ready."""
 
 
 def _command(java: Java, classpath: list[Path], place: ServiceFolder) -> list[str]:
@@ -45,7 +46,11 @@ def _command(java: Java, classpath: list[Path], place: ServiceFolder) -> list[st
 
 
 def _ready(place: ServiceFolder) -> bool:
-    return ask(place.ports["client"], QUESTION, len(ANSWER)) == ANSWER
+    server = Address(f"http://{HOST}:{place.ports['client']}", None)
+    try:
+        return fetch_blocking(server, f"{API}/subjects", patience=PATIENCE).status == 200
+    except NoHttpAnswer:
+        return False
 
 
 def _jars(say: Callable[[str], None]) -> list[Path]:

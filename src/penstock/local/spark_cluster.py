@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.request import urlopen
 
 import pyspark
 
 from penstock.local import jars, java, ports
 from penstock.local.ports import HOST
+from penstock.serve.http_client import Address, NoHttpAnswer, fetch_blocking
 
 SPARK = Path(pyspark.__file__).parent
 _PROGRAM = str(SPARK / "bin/spark-class")
@@ -46,10 +45,10 @@ class SparkMaster:
 
     def alive(self) -> int:
         """How many workers it has; 0 while it does not answer."""
+        page = Address(f"http://{HOST}:{self.page}", None)
         try:
-            with urlopen(f"http://{HOST}:{self.page}/json/", timeout=_PATIENCE) as answer:
-                return int(json.load(answer)["aliveworkers"])
-        except (OSError, ValueError, KeyError):
+            return int(fetch_blocking(page, "/json/", patience=_PATIENCE).parsed(page.url)["aliveworkers"])
+        except (NoHttpAnswer, TypeError, ValueError, KeyError):
             return 0
 
 

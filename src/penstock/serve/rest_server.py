@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from penstock.errors import PenstockError
-from penstock.serve.hosts import Asgi, Hosts, Message, Receive, Send, guarded
+from penstock.serve.access.hosts import Asgi, Hosts, Message, Receive, Send, guarded
 from penstock.serve.listener import MONITORED, Connection, Listener, usual_bounds, watch
 
 ALLOW = "--allow-host NAME"

@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.local import jars
 from penstock.local.ports import HOST
 from penstock.native import memory_bound
-from penstock.serve.hosts import is_loopback
+from penstock.serve.access.hosts import is_loopback
 from penstock.spark_runtime import avro_limits
 
 MASTER = "spark.master"

@@ -9,12 +9,10 @@ Specification: https://openlineage.io/spec/2-0-2/OpenLineage.json and https://op
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import os
 import re
-import ssl
 import threading
 import time
 import uuid
@@ -38,6 +36,7 @@ from penstock.errors import PenstockError
 from penstock.query.packed_rows import rows_schema
 from penstock.query.query import Query
 from penstock.run.life_signs import Observer
+from penstock.serve.http_client import Address, CannotBeSent, NoHttpAnswer, UntrustedCertificate, fetch_blocking
 from penstock.spark_runtime.logical_plan import analyzed, each
 from penstock.watch.graph import Node, lookup_nodes, sink_nodes, source_nodes
 from penstock.watch.probe import PORTS
@@ -235,7 +234,7 @@ WARNING = {"event": "warning"}
 ROOM = 256
 """Events that wait; when there are more, the oldest is dropped."""
 TIMEOUT = 5.0
-"""Seconds for a connection, and for each part of an answer."""
+"""Seconds for a request and its answer."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 PATIENCE = 3.0
 """Seconds that the end of a run waits for events to be sent, if the last attempt succeeded."""
@@ -301,13 +300,14 @@ class LineageSender:
                 post(self._url, event)
             except _Refused as why:
                 log.warning("%s; the event %s is left out", why, event["eventType"], extra=WARNING)
-            except ValueError as error:
+            except (CannotBeSent, UntrustedCertificate, ValueError) as error:
                 # An API key that no header can have, for example; the thread must go on.
-                log.warning("an event of lineage cannot be sent: %s; it is left out", error, extra=WARNING)
-            except (OSError, http.client.HTTPException) as error:
+                reason = error.what if isinstance(error, PenstockError) else error
+                log.warning("an event of lineage cannot be sent: %s; it is left out", reason, extra=WARNING)
+            except NoHttpAnswer as error:
                 self._note(fails=True)
                 step = "check --lineage, and that the receiver is up; the run goes on"
-                what = f"lineage is not sent to {self._url}: {error or type(error).__name__}"
+                what = f"lineage is not sent to {self._url}: {error.what}"
                 log.warning("%s; trying again in %g s. Next: %s", what, pause, step, extra=WARNING)
                 if self._wait(pause):
                     return
@@ -340,27 +340,16 @@ class LineageSender:
 
 
 def post(url: str, event: Event) -> None:
-    """Send one event. Raises OSError or HTTPException if trying again may help, and `_Refused` if not."""
+    """Send one event. Raises NoHttpAnswer, and `_Refused` if the receiver does not want it."""
     parts = urlsplit(url)
-    assert parts.hostname, "receiver() has checked it"
-    connection = (
-        http.client.HTTPSConnection(parts.hostname, parts.port, timeout=TIMEOUT, context=ssl.create_default_context())
-        if parts.scheme == "https"
-        else http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT)
-    )
-    headers = {"content-type": "application/json", "user-agent": f"penstock/{__version__}"}
-    if key := os.environ.get(API_KEY):
-        headers["authorization"] = f"Bearer {key}"
-    try:
-        connection.request("POST", f"{parts.path}{parts.query and '?'}{parts.query}", json.dumps(event), headers)
-        answer = connection.getresponse()
-        said = answer.read(MOST_ANSWER).decode(errors="replace")
-    finally:
-        connection.close()
+    key = os.environ.get(API_KEY)
+    address = Address(f"{parts.scheme}://{parts.netloc}", f"Bearer {key}" if key else None)
+    path = f"{parts.path}{parts.query and '?'}{parts.query}"
+    answer = fetch_blocking(address, path, method="POST", body=event, patience=TIMEOUT, most=MOST_ANSWER, cut=True)
     if answer.status in (408, 425, 429) or answer.status >= 500:
-        raise OSError(f"HTTP status {answer.status}")
+        raise NoHttpAnswer(f"HTTP status {answer.status}", where=url, next="check that the receiver is up")
     if answer.status >= 300:
-        what = " ".join(said.split())
+        what = " ".join(answer.body.decode(errors="replace").split())
         raise _Refused(f"{url} refuses an event of lineage with HTTP status {answer.status}{what and ': '}{what}")
 
 

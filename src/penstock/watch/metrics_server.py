@@ -2,8 +2,9 @@
 
 It takes GET only, and at most HEAD_BYTES of a request's head; its connections have the bounds of
 `penstock.serve.listener`. At most PAGES pages are made at a time, and each page that a monitor asks for has a thread of
-its own. Each connection has one request. Names in `Host` and `Origin` are checked as `penstock.serve.hosts` does, so
-that no page in a browser reads a server on the loopback address. Loads no web server: it is part of every command.
+its own. Each connection has one request. Names in `Host` and `Origin` are checked as `penstock.serve.access.hosts`
+does, so that no page in a browser reads a server on the loopback address. Loads no web server: it is part of every
+command.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from penstock.errors import PenstockError
-from penstock.serve.hosts import Hosts, refusal, warn_if_open
+from penstock.serve.access.hosts import Hosts, refusal, warn_if_open
 from penstock.serve.listener import MONITORED, Connection, Listener, usual_bounds, watch
 from penstock.watch.program import TYPE, exposition
 

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 
-from penstock.serve.hosts import Message, Receive, Send
+from penstock.serve.access.hosts import Message, Receive, Send
 from penstock.watch.program import TYPE, Program, exposition, head, iso
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
 from penstock.local import ports
 from penstock.local.process import uninterrupted
+from penstock.serve.http_client import Address, NoHttpAnswer, fetch_blocking
 from penstock_demo.adtech import site
 from penstock_demo.parts import INGEST, PENSTOCK, Part, Printing
 from penstock_demo.stage import Running
@@ -46,14 +46,10 @@ class Ingest(Part):
 
     @property
     def serves(self) -> bool:
-        connection = HTTPConnection(self.address, timeout=1)
         try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except (OSError, HTTPException):
+            return fetch_blocking(Address(f"http://{self.address}", None), "/health", patience=1).status == 200
+        except NoHttpAnswer:
             return False
-        finally:
-            connection.close()
 
 
 class Delivery(Printing):

@@ -21,7 +21,7 @@ from penstock.kafka import kafka_sink
 from penstock.kafka.kafka_settings import DECOMPRESSED
 from penstock.kafka.security import SETTINGS as SECURITY, Security, require_servers
 from penstock.process.paths import is_file
-from penstock.serve.passwords import Passwords
+from penstock.serve.access.passwords import Passwords
 
 TOPIC = "connect-configs"
 HEADER = "header.converter"

@@ -12,11 +12,11 @@ from starlette.responses import Response, StreamingResponse
 from penstock.console.calls import Call, Json, Parameter, while_connected
 from penstock.console.event_stream import event
 from penstock.console.openapi import FLAG, NULL_OR_TEXT, TEXT, WHOLE, list_of, record, ref
-from penstock.console.page_security import Refused
 from penstock.console.panels import ApiRoute, ConsolePanel, Schema
 from penstock.console.routes.topics import KAFKA, LIMIT, topic_of, topics_of
 from penstock.console.watched_systems import WatchedSystems
 from penstock.errors import PenstockError
+from penstock.serve.access.page import Refused
 
 MESSAGE: dict[str, Schema] = {
     "partition": WHOLE,

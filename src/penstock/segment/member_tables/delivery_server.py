@@ -18,9 +18,8 @@ from starlette.routing import Route
 
 from penstock.durations import TOPIC_NAME
 from penstock.errors import PenstockError
-from penstock.ingest.callers import ApiKeys
-from penstock.ingest.exchange import RefusedRequest
 from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync, UnknownSegment
+from penstock.serve.access.callers import ApiKeys, RefusedCaller
 from penstock.serve.json_bodies import json_body
 from penstock.serve.rest_errors import RestError, told
 
@@ -61,7 +60,7 @@ def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         try:
             response: Response = await answer(request)
-        except RefusedRequest as why:
+        except RefusedCaller as why:
             return told(PenstockError(why.detail, where=request.url.path), why.status)
         except RestError as error:
             return told(error, error.status)
@@ -73,8 +72,15 @@ def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
 
 
 def _require(access: ApiKeys, request: Request, topic: str) -> None:
-    shown = (request.headers.get(name) for name in ("authorization", "x-api-key"))
-    access.require(topic, *(text.encode() if text is not None else None for text in shown))
+    access.require(topic, *(_only(request, name) for name in ("authorization", "x-api-key")))
+
+
+def _only(request: Request, name: str) -> bytes | None:
+    """The value of a header; raises RefusedCaller if it comes several times."""
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        raise RefusedCaller(400, f"the request has several lines {name}; send one")
+    return values[0].encode() if values else None
 
 
 def _wanted(body: Any) -> dict[str, str]:

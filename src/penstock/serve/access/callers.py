@@ -21,18 +21,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
-from penstock.ingest.exchange import Headers, RefusedRequest
+from penstock.serve.access.hosts import ONCE, is_aside
 
 Head = Mapping[bytes, bytes]
+Headers = list[tuple[bytes, bytes]]
 
+MOST_DETAIL = 1000
+"""Most characters of a refusal's reason."""
 OPAQUE = b"null"
 """What a browser sends for a page without an origin of its own: a file, a sandboxed frame."""
+SINGLE = frozenset({*ONCE, b"authorization", b"x-api-key"})
+"""Headers that come once: else it would depend on the order which of them is checked."""
 HEADERS = b"authorization, content-encoding, content-type, x-api-key, x-event-key"
 EXPOSED = (b"access-control-expose-headers", b"retry-after, x-penstock-problem")
 VARY = (b"vary", b"origin")
 _SERIALIZED = re.compile(rb"[a-z][a-z0-9+.-]*://[^\s/?#@*]{1,260}")
 _OF_URL = re.compile(_SERIALIZED.pattern + rb"(?=[/?#]|\Z)")
 _PORTS = {"http": ":80", "https": ":443"}
+
+
+class RefusedCaller(Exception):
+    """A caller may not do this: HTTP's status, and why; `retry_after` is in seconds, for an error that may pass."""
+
+    def __init__(self, status: int, detail: str, *, retry_after: int | None = None) -> None:
+        # It may quote what the caller sent.
+        detail = detail[:MOST_DETAIL]
+        super().__init__(detail)
+        self.status, self.detail, self.retry_after = status, detail, retry_after
 
 
 @dataclass(frozen=True)
@@ -111,7 +126,7 @@ class Pages:
         return [VARY, named, (b"access-control-allow-credentials", b"true"), EXPOSED]
 
     def preflight(self, head: Head, method: bytes, age: int) -> Headers:
-        """The headers of the answer to a preflight; raises RefusedRequest if the page may not send the request."""
+        """The headers of the answer to a preflight; raises RefusedCaller if the page may not send the request."""
         allow = (b"allow", method + b", OPTIONS")
         if b"access-control-request-method" not in head:
             return [allow]
@@ -124,20 +139,30 @@ class Pages:
             (b"access-control-max-age", b"%d" % age),
         ]
 
+    def require_page(self, head: Head, *, tls: bool) -> None:
+        """Raises RefusedCaller if a page of an unknown origin asks for what is not an event."""
+        if (origin := head.get(b"origin")) is not None:
+            unknown = origin not in self.known and not _is_own(head, origin, tls=tls)
+        else:
+            names = (b"sec-fetch-site", b"sec-fetch-mode")
+            unknown = is_aside(*(head.get(name, b"").decode("latin-1") for name in names))
+        if unknown:
+            raise RefusedCaller(403, f"web pages of another origin are refused: {_named(origin)}")
+
     def require(self, head: Head, key: ApiKey | None, *, image: bool, tls: bool) -> None:
-        """Raises RefusedRequest if the page may not send the request; `image`: a request that carries no Origin."""
+        """Raises RefusedCaller if the page may not send the request; `image`: a request that carries no Origin."""
         origin = head.get(b"origin")
         if origin is None and b"sec-fetch-site" not in head and not image and (key is None or key.origins is None):
             return  # not a browser, as most callers
-        page = _page(head, origin, image=image)
+        page = _page_of(head, origin, image=image)
         if key and key.origins is not None:
             if page not in key.origins:
-                raise RefusedRequest(403, f"the key {key.name!r} is not for {_named(page)}; it is for {key.origins}")
+                raise RefusedCaller(403, f"the key {key.name!r} is not for {_named(page)}; it is for {key.origins}")
         elif page is not None and page not in self.allowed and not _is_own(head, page, tls=tls):
             raise foreign(page)
 
 
-def _page(head: Head, origin: bytes | None, *, image: bool) -> bytes | None:
+def _page_of(head: Head, origin: bytes | None, *, image: bool) -> bytes | None:
     """The origin of the page that sends a request; None if it comes from no page, or from one of this server."""
     if origin is not None:
         return origin
@@ -163,8 +188,8 @@ def _is_own(head: Head, origin: bytes, *, tls: bool) -> bool:
     )
 
 
-def foreign(origin: bytes) -> RefusedRequest:
-    return RefusedRequest(
+def foreign(origin: bytes) -> RefusedCaller:
+    return RefusedCaller(
         403, f"{_named(origin)} may not send events here; the server's operator allows it with origins"
     )
 
@@ -183,7 +208,7 @@ class ApiKeys:
     def require(
         self, topic: str, bearer: bytes | None, key: bytes | None, in_url: bytes | None = None
     ) -> ApiKey | None:
-        """The key of a caller that may write `topic`; None if there are no keys. Raises RefusedRequest for others.
+        """The key of a caller that may write `topic`; None if there are no keys. Raises RefusedCaller for others.
 
         `bearer` is the header Authorization, `key` X-API-Key, `in_url` the query's `api_key`.
         """
@@ -193,20 +218,20 @@ class ApiKeys:
             key = bearer[7:].strip()
         shown = key if key is not None else in_url
         if shown is None:
-            raise RefusedRequest(401, "no API key; send it as Authorization: Bearer KEY or as X-API-Key")
+            raise RefusedCaller(401, "no API key; send it as Authorization: Bearer KEY or as X-API-Key")
         digest = hashlib.sha256(shown).digest()
         known = self._by_digest.get(digest)
         if known is None:
-            raise RefusedRequest(401, "this API key is not known")
+            raise RefusedCaller(401, "this API key is not known")
         if key is None and known.origins is None:
-            raise RefusedRequest(
+            raise RefusedCaller(
                 403,
                 f"the key {known.name!r} is secret, and URLs are kept in logs; make a new key, and send it as a header",
             )
         if known.topics is not None and topic not in known.topics:
-            raise RefusedRequest(403, f"the key {known.name!r} may not write {topic}")
+            raise RefusedCaller(403, f"the key {known.name!r} may not write {topic}")
         if (rate := self._rates.get(digest)) and not rate.take(time.monotonic()):
-            raise RefusedRequest(
+            raise RefusedCaller(
                 429, f"the key {known.name!r} has sent more requests than its rate allows", retry_after=1
             )
         return known

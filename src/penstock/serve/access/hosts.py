@@ -5,8 +5,9 @@ same origin as a server that listens there, and can read and write everything th
 still carry the page's name in `Host`. An IP address is always accepted there, because rebinding needs a name.
 
 A page can also send requests to this server's own address, though it cannot read the answers. Its browser says so in
-`Origin`, whose host must be the one in `Host`, loopback, or an accepted name. And it asks the server before it sends
-JSON, which no server here allows; so a body that is not JSON is refused.
+`Origin`, whose host must be the one in `Host`, loopback, or an accepted name; images and scripts have no origin, but
+browsers say in `Sec-Fetch-Site` that another site asks. And a page asks the server before it sends JSON, which no
+server here allows; so a body that is not JSON is refused.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ Asgi = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 MISDIRECTED, FORBIDDEN, UNSUPPORTED = 421, 403, 415
 READING = ("GET", "HEAD", "OPTIONS")
+ONCE = (b"host", b"origin", b"content-type", b"sec-fetch-site")
+"""Headers that come once: servers and proxies differ in which of several lines counts."""
 LONGEST = 260
 """Most bytes of a `Host` that is checked: a name has at most 253, a port 5."""
 
@@ -99,7 +102,7 @@ def refusal(headers: Iterable[tuple[bytes, bytes]], hosts: Hosts, method: str) -
     lines: dict[bytes, list[str]] = {}
     for name, value in headers:
         lines.setdefault(name, []).append(value.decode("latin-1"))
-    for name in (b"host", b"origin", b"content-type"):
+    for name in ONCE:
         if len(lines.get(name, ())) > 1:
             return 400, f"the request has {len(lines[name])} lines {name.decode()}", "send one"
     host, origin = ("".join(lines.get(name, ())) for name in (b"host", b"origin"))
@@ -107,10 +110,25 @@ def refusal(headers: Iterable[tuple[bytes, bytes]], hosts: Hosts, method: str) -
         return MISDIRECTED, f"this server does not accept the name in the request's Host, {_quoted(host)}", ""
     if b"origin" in lines and not hosts.allows_origin(origin, host):
         return FORBIDDEN, f"web pages of another origin are refused: {_quoted(origin)}", ""
+    site, mode = ("".join(lines.get(name, ())) for name in (b"sec-fetch-site", b"sec-fetch-mode"))
+    if b"origin" not in lines and is_aside(site, mode):
+        return (
+            FORBIDDEN,
+            "web pages of another site are refused (Sec-Fetch-Site: cross-site)",
+            "open the address itself",
+        )
     if method not in READING and _has_body(lines) and not _is_json(lines):
         what = "HTTP 415 Unsupported Media Type: this request must be JSON"
         return UNSUPPORTED, what, 'send the header "Content-Type: application/json"'
     return None
+
+
+def is_aside(site: str, mode: str) -> bool:
+    """Whether a page of another site asks for a part of it, an image or a script; a link of any site may lead here.
+
+    These are `Sec-Fetch-Site` and `Sec-Fetch-Mode` of a request without an origin.
+    """
+    return site == "cross-site" and mode != "navigate"
 
 
 def _has_body(lines: Mapping[bytes, Sequence[str]]) -> bool:

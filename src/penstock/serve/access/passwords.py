@@ -10,7 +10,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Any
 
-from penstock.serve.hosts import Asgi, Receive, Send
+from penstock.serve.access.hosts import Asgi, Receive, Send
 
 UNAUTHORIZED = 401
 LONGEST = 4096

@@ -1,0 +1,1 @@
+"""Who may ask our servers: names in `Host`, pages in browsers, passwords, tokens and API keys."""
