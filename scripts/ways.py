@@ -129,7 +129,7 @@ WAYS = {
     ),
     "10. Spark's progress → meter → `/status` → the console's page": (
         (
-            "penstock.run.supervise:PipelineRun._tell",
+            "penstock.run.supervise:PipelineRun._report",
             "penstock.run.supervise:Watched.news",
             "penstock.watch.meters:PipelineMeter.progress",
             "penstock.watch.status:status",

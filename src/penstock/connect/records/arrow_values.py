@@ -28,7 +28,7 @@ def values_of(schema: Schema, array: pa.Array) -> list[Any]:
         return _lists(array, values_of(schema["items"], array.flatten()))
     if kind == "map":
         return [_value(schema, pairs) for pairs in array.to_pylist()]
-    values = _primitives(array)
+    values: list[Any] = array.to_pylist()
     if time := _TIMES.get(schema.get("name") or ""):
         return [None if value is None else time(value) for value in values]
     return values
@@ -47,15 +47,6 @@ def _value(schema: Schema, value: Any) -> Any:
         return {_value(schema["keys"], name): _value(schema["values"], one) for name, one in value}
     time = _TIMES.get(schema.get("name") or "")
     return time(value) if time else value
-
-
-def _primitives(array: pa.Array) -> list[Any]:
-    # NumPy's way is ten times as fast, and knows no null.
-    if array.null_count == 0 and (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        numbers: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
-        return numbers
-    values: list[Any] = array.to_pylist()
-    return values
 
 
 def _structs(schema: Schema, array: pa.StructArray) -> list[Any]:
