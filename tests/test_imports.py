@@ -48,7 +48,6 @@ ABOVE = {
     # It checks whether servers are set, under the names of the settings that all Kafka clients share.
     "table/global_tables.py": {"kafka"},
     # A separate server on the tables of members; callers use the keys of ingest.
-    "segment/member_tables/delivery_server.py": {"ingest"},
     # The public names for type checkers, which do not run the code.
     "__init__.py": {
         *("cdc", "cql", "delta", "durations", "errors", "files", "join", "kafka", "lazy", "postgres", "query"),

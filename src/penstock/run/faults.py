@@ -56,6 +56,7 @@ MODULES = frozenset(
             "database.table_catalog",
             "errors",
             "extras",
+            "kafka.compacted_topic",
             "kafka.record_view",
             "kafka.topic_reader",
             "query.real_time",
