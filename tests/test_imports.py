@@ -45,9 +45,8 @@ BESIDE = {
 }
 # Modules that import a part of a higher layer, and why.
 ABOVE = {
-    # It checks whether servers are set, under the names of the settings that all Kafka clients share.
+    # It follows a topic, and checks whether servers are set under the names that all Kafka clients share.
     "table/global_tables.py": {"kafka"},
-    # A separate server on the tables of members; callers use the keys of ingest.
     # The public names for type checkers, which do not run the code.
     "__init__.py": {
         *("cdc", "cql", "delta", "durations", "errors", "files", "join", "kafka", "lazy", "postgres", "query"),
