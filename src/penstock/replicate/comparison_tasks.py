@@ -15,7 +15,10 @@ RANGES_PER_TASK = 4
 
 
 def in_tasks(spark: SparkSession, work: Callable[[list[Any]], Iterator[Any]], items: Sequence[Any]) -> Iterator[Any]:
-    """Run `work` on the items, some in each task, and yield what it yields."""
+    """Run `work` on the items, some in each task, and yield what it yields, which the driver holds as a whole.
+
+    All cores take part: an iterator over partitions would run them one after another.
+    """
     count = min(len(items), number_of_ranges(spark))
     dealt = [list(items[number::count]) for number in range(count)]
 
@@ -26,7 +29,7 @@ def in_tasks(spark: SparkSession, work: Callable[[list[Any]], Iterator[Any]], it
                     yield pa.record_batch({"result": pa.array([pickle.dumps(result)], pa.binary())})
 
     frame = spark.range(0, count, 1, count).mapInArrow(run, "result binary")
-    for row in frame.toLocalIterator():
+    for row in frame.collect():
         yield pickle.loads(row[0])
 
 

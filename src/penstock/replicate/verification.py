@@ -54,6 +54,8 @@ MOST_ROWS = 100_000
 """Rows that differ and are kept to be compared again; of more, only the number is known."""
 LEAST_ROWS = 100
 """Rows of them that are kept of each part of the table."""
+PARTS_TOGETHER = MOST_ROWS // LEAST_ROWS
+"""Parts of the table that are compared in one job of Spark."""
 Buckets: TypeAlias = tuple[int, int]
 """The first bucket of some, and the one after the last."""
 
@@ -389,4 +391,6 @@ def _differing(
                     more += 1
             yield part, found, more
 
-    yield from in_tasks(spark, work, parts)
+    # The driver holds what a job found, which is at most MOST_ROWS.
+    for first in range(0, len(parts), PARTS_TOGETHER):
+        yield from in_tasks(spark, work, parts[first : first + PARTS_TOGETHER])
