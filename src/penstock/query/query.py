@@ -222,8 +222,8 @@ class Query:
         rows.persist()
         try:
             for place, sink in enumerate(self.sinks):
-                given = rows if isinstance(sink, CountingSink) else rows.drop(delays.TIME)
-                sink.save(given, replace(batch, query=f"{batch.query}.{place}") if place else batch)
+                sink_rows = rows if isinstance(sink, CountingSink) else rows.drop(delays.TIME)
+                sink.save(sink_rows, replace(batch, query=f"{batch.query}.{place}") if place else batch)
         finally:
             rows.unpersist()
 
