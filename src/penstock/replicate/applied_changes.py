@@ -16,7 +16,7 @@ from penstock.border.public import public
 from penstock.cdc.generations import Position
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Location
 from penstock.checkpoint.hadoop_folder import store_of
-from penstock.checkpoint.identity import CDC, OUR_KAFKA, kept
+from penstock.checkpoint.identity import CDC, OUR_KAFKA, stored_identity
 from penstock.checkpoint.log import NONE, CheckpointLog
 from penstock.durations import duration_text
 from penstock.errors import PenstockError
@@ -154,7 +154,7 @@ def progress(
 
 
 def _query(checkpoint: CheckpointFolder) -> QueryProgress:
-    identity = kept(checkpoint)
+    identity = stored_identity(checkpoint)
     if identity is None:
         raise PenstockError(
             "there is no checkpoint of a query that has started",
