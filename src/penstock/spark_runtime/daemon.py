@@ -66,9 +66,9 @@ def freeze_what_stays() -> None:
 def ending_quietly(work: Callable[..., int]) -> Callable[..., int]:
     """The function of a worker, which ends without a traceback when its task has enough rows, as one of a limit has."""
 
-    def run(*given: Any) -> int:
+    def run(*arguments: Any) -> int:
         try:
-            return work(*given)
+            return work(*arguments)
         except BrokenPipeError:
             return 1
 

@@ -223,8 +223,8 @@ class Server:
                 _end_without_children(self._idle)
             # It has to be loaded again, as its code runs then.
             sys.modules.pop(request.arguments[0], None)
-            given = {"print": _nothing} if request.arguments[0] == TALKATIVE else None
-            runpy.run_module(request.arguments[0], given, run_name="__main__", alter_sys=True)
+            initial_globals = {"print": _nothing} if request.arguments[0] == TALKATIVE else None
+            runpy.run_module(request.arguments[0], initial_globals, run_name="__main__", alter_sys=True)
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else bool(end.code)
@@ -294,7 +294,7 @@ def _waits(client: socket.socket) -> bool:
         return False
 
 
-def _nothing(*given: object, **how: object) -> None:
+def _nothing(*arguments: object, **how: object) -> None:
     """Instead of `print`."""
 
 

@@ -71,7 +71,7 @@ def has_late_results(frame: DataFrame) -> bool:
     if not frame.isStreaming or is_connect(frame):
         return False
     plan = analyzed(frame)
-    # One call tells it of most frames: each node and column is a call to the JVM.
+    # One call shows it for most frames: each node and column is a call to the JVM.
     return WINDOW_START in plan.toString() and _has_late_results(plan)
 
 
@@ -116,8 +116,8 @@ def nodes(tree: Any) -> Iterator[Any]:
         yield from nodes(child)
 
 
-def each(found: Any) -> Iterator[Any]:
+def each(collection: Any) -> Iterator[Any]:
     """The elements of a Scala collection."""
-    items = found.iterator()
+    items = collection.iterator()
     while items.hasNext():
         yield items.next()
