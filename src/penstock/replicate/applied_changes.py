@@ -52,7 +52,7 @@ class QueryProgress:
             return _time(offset) >= end
         assert self.topic is not None
         at = TopicOffsets.of(offset, self.topic).at
-        return all(at.get(partition, 0) >= one for partition, one in end.items())
+        return all(at.get(partition, 0) >= end_offset for partition, end_offset in end.items())
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def progress(
 
     Raises PenstockError if a checkpoint does not exist, or is of another kind of query.
     """
-    queries = tuple(_query(store_of(one, spark)) for one in checkpoints)
+    queries = tuple(_query(store_of(checkpoint, spark)) for checkpoint in checkpoints)
     if not any(query.topic is None for query in queries):
         raise PenstockError(
             "no checkpoint is of a query that reads a change log", where=WHERE, next="give the one of that query"
@@ -185,11 +185,13 @@ def checkpoints_of(root: CheckpointFolder, name: str, query: str) -> list[str]:
             where=root.where,
             next="give the --name and the --checkpoints of penstock replicate",
         )
-    found = [one for one in known if one in (query, *(f"{query}.{part}" for part in ("back", "out", "in")))]
-    if not found:
+    checkpoints = [
+        folder for folder in known if folder in (query, *(f"{query}.{part}" for part in ("back", "out", "in")))
+    ]
+    if not checkpoints:
         raise PenstockError(
             f"the replication {name} has no checkpoint of {query}",
             where=root.where,
             next=f"it has {', '.join(known) or 'none'}: give the table that is its source",
         )
-    return [f"{name}/{one}" for one in found]
+    return [f"{name}/{checkpoint}" for checkpoint in checkpoints]

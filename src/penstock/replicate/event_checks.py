@@ -29,7 +29,7 @@ NO_EVENT = f"it is not an extended event with the times of writes: {WITH_TIMES}"
 
 def require_fit(event: EventMembers, table: CqlTable, topic: str) -> None:
     """Raise PenstockError if events of the newest schema cannot be applied to the table."""
-    if any(event.given(name) is None for name in NEEDED):
+    if any(event.decoded_type(name) is None for name in NEEDED):
         raise PenstockError(
             "the records are not extended events with the times of writes", where=f"topic {topic}", next=WITH_TIMES
         )
@@ -71,7 +71,7 @@ def _other_kind(event: EventMembers) -> Column:
     op = event.member("op")
     needed = [event.has(KEY), event.has("times"), event.has("source", "ts_us")]
     needed.append((op == "r") | (op.isin("c", "u", "d") & event.has("change")))
-    whole = reduce(lambda one, other: one & other, needed)
+    whole = reduce(lambda condition, other: condition & other, needed)
     return F.when(~F.coalesce(whole, F.lit(False)), NO_EVENT)
 
 
@@ -95,7 +95,7 @@ def _missing(event: EventMembers, names: Iterable[str]) -> Column:
 
 def _other_columns(event: EventMembers, table: CqlTable, rows: Column | None) -> Column:
     known = [column.name for column in table.values]
-    if event.given("change", "values") is not None:
+    if event.decoded_type("change", "values") is not None:
         # An older schema may have had more than the newest one, to which records are converted.
         known = [name for name in known if field_name(name) in event.names("change", "values")]
     op = event.member("op")
