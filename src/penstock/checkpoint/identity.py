@@ -73,8 +73,9 @@ class CheckpointIdentity:
         """Raises ValueError if this is not what `text` writes."""
         try:
             document = json.loads(text)
-            if document["version"] != 1:
-                raise ValueError(f"version {document['version']}")
+            version = document["version"]
+            if version != 1:
+                raise ValueError(f"version {version}")
             sources = tuple(
                 SourceIdentity(source["kind"], dict(source["of"]), source["format"]) for source in document["sources"]
             )

@@ -200,7 +200,8 @@ def _most_cores(cores: int, master: str, conf: Mapping[str, str]) -> str:
         what = f"a number of cores limits a standalone cluster only, and {master} gives executors of a size"
         raise PenstockError(what, next="leave --cores out, and give --executors N and --executor-cores N")
     if "spark.executor.instances" in conf:
-        what = f"{cores} cores and {conf['spark.executor.instances']} executors are two limits of a standalone cluster"
+        executors = conf["spark.executor.instances"]
+        what = f"{cores} cores and {executors} executors are two limits of a standalone cluster"
         raise PenstockError(what, next="give --executors N and --executor-cores N, or --cores N")
     return str(cores)
 
