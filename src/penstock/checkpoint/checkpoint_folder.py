@@ -54,7 +54,7 @@ class CheckpointFolder(Protocol):
         """When a file or a folder was changed last, in seconds since 1970; None if it does not exist."""
 
     def move(self, old: str, new: str) -> None:
-        """Rename a file or a folder; folders above the new name are made."""
+        """Rename a file or a folder; folders above the new name are created."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class QueryProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a replication is; made by `progress`."""
+    """How far a replication is; from `progress`."""
 
     queries: tuple[QueryProgress, ...]
     servers: str | None = None

@@ -1,6 +1,6 @@
 """Whether a table can take the events of a topic: nothing of an event is left out without a word.
 
-The schemas in a registry are compared with the table when a query is built. What a record alone tells becomes the
+The schemas in a registry are compared with the table when a query is built. What only a record shows becomes the
 reason of its problem: another kind of event, a key with other columns, a column that the table does not have.
 """
 
@@ -54,7 +54,7 @@ def require_fit(event: EventMembers, table: CqlTable, topic: str) -> None:
 def reasons(event: EventMembers, table: CqlTable, rows: Column | None) -> list[Column]:
     """Why an event cannot be applied, each null if it can; the first one counts.
 
-    `rows` are the names of the columns of a snapshot's row, where the format does not tell them by a schema.
+    `rows` are the names of the columns of a snapshot's row, where the format has no schema with them.
     """
     return [_other_kind(event), _other_key(event, table), _other_columns(event, table, rows)]
 

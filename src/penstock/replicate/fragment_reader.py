@@ -67,7 +67,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True)
 class FragmentReader:
-    """Reads a table of one cluster; made by `fragment_reader`."""
+    """Reads a table of one cluster; from `fragment_reader`."""
 
     side: Side
     table: CqlTable

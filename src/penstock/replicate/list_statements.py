@@ -2,7 +2,7 @@
 
 Databases make the keys of a list's elements themselves, from their clocks. So the same list written twice at the same
 time is there twice: the second write does not hide the elements of the first one. Therefore the list of the target is
-read first: what is as new as the change stays. Where the database does not tell when elements were written, a list that
+read first: what is as new as the change stays. Where the database does not show when elements were written, a list that
 is the same already is not written.
 """
 

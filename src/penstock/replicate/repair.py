@@ -1,7 +1,7 @@
 """Writes rows that differ from the source to the target, with the times that they have there.
 
 What only the target has is deleted at the time at which it was written. So nothing that is newer is touched: a value
-that the target got later than the source's stays, and is told as a difference that is left.
+that the target got later than the source's stays, and is reported as a difference that is left.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from penstock.replicate.row_digests import CELL, KEY, TIME_TO_LIVE, TIMES_TO_LIV
 
 @dataclass(frozen=True)
 class Side:
-    """A table of one cluster; made by `side`."""
+    """A table of one cluster; from `side`."""
 
     table: str
     access: Access

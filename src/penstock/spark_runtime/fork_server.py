@@ -136,7 +136,7 @@ def _started(idle: float) -> subprocess.Popen[bytes]:
 
 
 def end() -> None:
-    """End the server and the processes that it made."""
+    """End the server and the processes that it started."""
     global _server
     if _server is not None:
         _server.communicate()
@@ -261,7 +261,7 @@ class Server:
 
 
 def _request(client: socket.socket) -> ForkRequest:
-    """What a client sent, with its standard streams; raises ValueError if it is no whole request."""
+    """What a client sent, with its standard streams; raises ValueError if it is not a whole request."""
     client.settimeout(PATIENCE)
     head, streams, _, _ = socket.recv_fds(client, 4, 3)
     try:

@@ -1,6 +1,6 @@
 """Plans of frames, which only Spark's JVM has, and what Spark writes into them; sessions that have no JVM here.
 
-A session of Spark Connect (`sc://`) sends plans to a server. Its frames can be made, but this process cannot look into
+A session of Spark Connect (`sc://`) sends plans to a server. It can have frames, but this process cannot look into
 them, and the server does not run functions of this process for each batch.
 """
 
@@ -54,7 +54,7 @@ def analyzed(frame: DataFrame) -> Any:
 
 
 def tasks(frame: DataFrame) -> int:
-    """How many tasks a frame that is no stream runs in at the end of its plan."""
+    """How many tasks a frame that is not a stream runs in at the end of its plan."""
     return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
 
 
