@@ -9,7 +9,15 @@ import pytest
 from checkpoints import write_batches
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, SourceIdentity, keep, kept, source_of
+from penstock.checkpoint.identity import (
+    FILE,
+    CheckpointIdentity,
+    SinkTarget,
+    SourceIdentity,
+    keep,
+    source_of,
+    stored_identity,
+)
 from penstock.checkpoint.log import DamagedCheckpoint
 from penstock.errors import PenstockError
 
@@ -30,13 +38,13 @@ def store(tmp_path: Path) -> Local:
 
 def test_the_same_query_goes_on(store: Local) -> None:
     keep(store, CheckpointIdentity.of_text(QUERY.text()))
-    assert kept(store) == QUERY
+    assert stored_identity(store) == QUERY
 
 
 def test_a_sink_may_be_added_behind_the_others(store: Local) -> None:
     more = replace(QUERY, sinks=(*QUERY.sinks, SinkTarget("files", "/data")))
     keep(store, more)
-    assert kept(store) == more
+    assert stored_identity(store) == more
 
 
 def test_the_reader_of_a_topic_may_change(tmp_path: Path) -> None:
@@ -45,7 +53,7 @@ def test_the_reader_of_a_topic_may_change(tmp_path: Path) -> None:
     sparks = source_of("kafka", {"subscribe": "clicks", "kafka.bootstrap.servers": "b:1"})
     keep(Local(tmp_path), CheckpointIdentity((ours,), ()))
     keep(Local(tmp_path), CheckpointIdentity((sparks,), ()))
-    assert kept(Local(tmp_path)) == CheckpointIdentity((sparks,), ())
+    assert stored_identity(Local(tmp_path)) == CheckpointIdentity((sparks,), ())
 
 
 @pytest.mark.parametrize(
@@ -70,20 +78,20 @@ def test_another_query_is_refused_with_what_to_do(store: Local, given: Checkpoin
     folder = store.path.parent
     for step in ("another name", f"`penstock checkpoints show orders --checkpoints {folder}`", "reset", "adopt"):
         assert step in raised.value.next
-    assert kept(store) == QUERY
+    assert stored_identity(store) == QUERY
 
 
 def test_what_was_started_without_a_batch_does_not_bind(tmp_path: Path) -> None:
     keep(Local(tmp_path), QUERY)
     keep(Local(tmp_path), CheckpointIdentity((CLICKS,), ()))
-    assert kept(Local(tmp_path)) == CheckpointIdentity((CLICKS,), ())
+    assert stored_identity(Local(tmp_path)) == CheckpointIdentity((CLICKS,), ())
 
 
 def test_a_checkpoint_of_before_gets_its_identity_at_the_first_start(tmp_path: Path) -> None:
     write_batches(tmp_path, ["{}"] * 3, committed=2)
-    assert kept(Local(tmp_path)) is None
+    assert stored_identity(Local(tmp_path)) is None
     keep(Local(tmp_path), QUERY)
-    assert kept(Local(tmp_path)) == QUERY
+    assert stored_identity(Local(tmp_path)) == QUERY
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "sources": [{}], "sinks": []}'])

@@ -42,7 +42,7 @@ def test_a_lease_that_was_released_is_taken_at_once(tmp_path: Path) -> None:
     for number in range(1, 4):
         one = lease(tmp_path)
         assert one.take(lambda seconds: pytest.fail("it must not wait"))
-        with one.kept():
+        with one.renewed():
             until(lambda: max(about["beat"] for about in noted(tmp_path).values()), "beat")
             one.require()
         (found,) = noted(tmp_path).items()
@@ -53,7 +53,7 @@ def test_a_lease_that_is_renewed_is_refused_to_others(tmp_path: Path, monkeypatc
     monkeypatch.setattr(module, "PATIENCE", PATIENCE)
     one = lease(tmp_path)
     assert one.take(wait)
-    with one.kept(), pytest.raises(PenstockError, match=r"process \d+ on \S+ already runs this pipeline .*/orders"):
+    with one.renewed(), pytest.raises(PenstockError, match=r"process \d+ on \S+ already runs this pipeline .*/orders"):
         lease(tmp_path).take(wait)
 
 
@@ -71,8 +71,8 @@ def test_a_lease_that_is_not_renewed_is_taken_and_its_holder_finds_out(
     began = time.monotonic()
     assert other.take(wait)
     assert time.monotonic() - began >= 0.5
-    with other.kept():
-        with paused.kept():
+    with other.renewed():
+        with paused.renewed():
             until(lambda: paused._lost, "loss")
             with pytest.raises(LeaseLost, match=r"has lost the lease .*: process \d+ on \S+ took it .*runs elsewhere"):
                 paused.require()
@@ -113,7 +113,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it(
 ) -> None:
     one = Lease(Failing(tmp_path / "orders.lease"), "orders")
     assert one.take(wait)
-    with one.kept():
+    with one.renewed():
         (tmp_path / "away").touch()
         until(lambda: "the lease of orders was not renewed: the checkpoint cannot" in caplog.text, "warning")
         (tmp_path / "away").unlink()

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock import files, kafka
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.hadoop_folder import Hadoop, store_of
-from penstock.checkpoint.identity import SinkTarget, SourceIdentity, kept, of_query
+from penstock.checkpoint.identity import SinkTarget, SourceIdentity, of_query, stored_identity
 from penstock.checkpoint.log import CheckpointLog, DamagedCheckpoint
 from penstock.errors import PenstockError
 from penstock.query.query import Query
@@ -106,4 +106,4 @@ def test_a_checkpoint_may_be_a_uri(spark: SparkSession, tmp_path: Path) -> None:
     assert folder.read("penstock.json") == "after: ü" and folder.numbers("offsets") == [9, 10]
     assert store_of("hdfs://name:8020/a/", spark) == Hadoop(spark, "hdfs://name:8020/a")
     assert store_of(f"file://{tmp_path}", spark) == Local(tmp_path)
-    assert kept(Local(tmp_path)) is None
+    assert stored_identity(Local(tmp_path)) is None

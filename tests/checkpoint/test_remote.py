@@ -112,7 +112,7 @@ def test_the_commands_of_checkpoints_work_elsewhere(folder: Hadoop, spark: Spark
     assert run.take(lambda seconds: True)
     holder = positions.show(folder, "numbers").running
     assert isinstance(holder, str) and holder.startswith(f"process {os.getpid()} on ")
-    with run.kept(), pytest.raises(PenstockError, match="already runs this pipeline"):
+    with run.renewed(), pytest.raises(PenstockError, match="already runs this pipeline"):
         positions.reset(folder, "numbers")
     assert positions.adopt(folder, "numbers") and not positions.adopt(folder, "numbers")
     with pytest.raises(PenstockError, match=r"the source .* has no times in its offsets"):
@@ -125,7 +125,7 @@ def test_the_commands_of_checkpoints_work_elsewhere(folder: Hadoop, spark: Spark
     whole = Lease(folder.below("several.lease"), "several")
     assert whole.take(lambda seconds: True)
     # Of a pipeline with several queries the lease is beside its folder.
-    with whole.kept(), pytest.raises(PenstockError, match="already runs this pipeline"):
+    with whole.renewed(), pytest.raises(PenstockError, match="already runs this pipeline"):
         positions.reset(inner, "one")
     assert positions.reset(inner, "one").startswith(f"{inner.uri}/.reset/one-")
     # The root of the file system, which has nothing above it.

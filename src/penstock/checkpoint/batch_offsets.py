@@ -11,7 +11,7 @@ from uuid import UUID
 from pyspark.sql import SparkSession
 
 COUNTS_ONLY = '"logOffset"'
-"""Marks offsets of Spark's file sources, which only count batches: only the planning time tells two of them apart."""
+"""Marks offsets of Spark's file sources, which only count batches: two of them differ only in the planning time."""
 
 
 def batch_offsets(spark: SparkSession, query: str, number: int) -> tuple[str, str]:

@@ -54,7 +54,7 @@ class CheckpointFolder(Protocol):
         """When a file or a folder was changed last, in seconds since 1970; None if it does not exist."""
 
     def move(self, old: str, new: str) -> None:
-        """Rename a file or a folder; folders above the new name are made."""
+        """Rename a file or a folder; folders above the new name are created."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ Location: TypeAlias = Path | Remote
 
 def location(text: str) -> Location:
     """A path on this machine, or a URI."""
-    found = _URI.fullmatch(text)
-    if found is None:
+    uri = _URI.fullmatch(text)
+    if uri is None:
         return Path(text)
-    if found[1] == "file":
-        return Path("/" + found[2].lstrip("/"))
+    if uri[1] == "file":
+        return Path("/" + uri[2].lstrip("/"))
     return Remote(text.rstrip("/"))
 
 
@@ -152,9 +152,9 @@ class Local:
         with (
             self._usable(name),
             suppress(FileNotFoundError, NotADirectoryError),
-            os.scandir(self.path / name) as found,
+            os.scandir(self.path / name) as entries,
         ):
-            return sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
         return None
 
     def changed(self, name: str) -> float | None:

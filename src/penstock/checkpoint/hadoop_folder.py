@@ -124,7 +124,7 @@ class Hadoop(HadoopFiles):
             path = self.path(folder)
             if not self.files.exists(path):
                 return []
-            names = [str(found.getPath().getName()) for found in self.files.listStatus(path)]
+            names = [str(status.getPath().getName()) for status in self.files.listStatus(path)]
             return sorted(int(name) for name in names if name.isdecimal())
 
     def below(self, name: str) -> Hadoop:
@@ -135,8 +135,8 @@ class Hadoop(HadoopFiles):
             path = self.path(name)
             if not self.files.exists(path):
                 return None
-            found = [str(one.getPath().getName()) for one in self.files.listStatus(path) if one.isDirectory()]
-            return sorted(one for one in found if not one.startswith("."))
+            names = [str(status.getPath().getName()) for status in self.files.listStatus(path) if status.isDirectory()]
+            return sorted(folder for folder in names if not folder.startswith("."))
 
     def changed(self, name: str) -> float | None:
         with self._answers(name):
@@ -167,8 +167,8 @@ class Hadoop(HadoopFiles):
 
 def store_of(checkpoint: str | Location, spark: SparkSession) -> CheckpointFolder:
     """The folder that Spark uses for this checkpoint: a path on this machine, or a URI."""
-    found = location(checkpoint) if isinstance(checkpoint, str) else checkpoint
-    return Local(found) if isinstance(found, Path) else Hadoop(spark, found.uri)
+    folder = location(checkpoint) if isinstance(checkpoint, str) else checkpoint
+    return Local(folder) if isinstance(folder, Path) else Hadoop(spark, folder.uri)
 
 
 def _name(error: Py4JJavaError) -> str:

@@ -1,6 +1,6 @@
 """What a checkpoint belongs to: the sources whose positions it has, and the sinks that know its batches.
 
-It is kept in `penstock.json` in the checkpoint from the first start on. A query with another source or sink is refused:
+It is stored in `penstock.json` in the checkpoint from the first start on. Another source or sink is refused:
 rows would count as read, or written, that are not. Addresses, users, columns and the read rate may change, and sinks
 may be added after the others.
 """
@@ -64,24 +64,27 @@ class CheckpointIdentity:
     sinks: tuple[SinkTarget, ...]
 
     def text(self) -> str:
-        sources = [{"kind": one.kind, "of": dict(one.of), "format": one.format} for one in self.sources]
-        sinks = [{"kind": one.kind, "of": one.of} for one in self.sinks]
+        sources = [{"kind": source.kind, "of": dict(source.of), "format": source.format} for source in self.sources]
+        sinks = [{"kind": sink.kind, "of": sink.of} for sink in self.sinks]
         return json.dumps({"version": 1, "sources": sources, "sinks": sinks}, indent=1)
 
     @classmethod
     def of_text(cls, text: str) -> CheckpointIdentity:
         """Raises ValueError if this is not what `text` writes."""
         try:
-            kept = json.loads(text)
-            if kept["version"] != 1:
-                raise ValueError(f"version {kept['version']}")
-            sources = tuple(SourceIdentity(one["kind"], dict(one["of"]), one["format"]) for one in kept["sources"])
-            return cls(sources, tuple(SinkTarget(one["kind"], one["of"]) for one in kept["sinks"]))
+            document = json.loads(text)
+            version = document["version"]
+            if version != 1:
+                raise ValueError(f"version {version}")
+            sources = tuple(
+                SourceIdentity(source["kind"], dict(source["of"]), source["format"]) for source in document["sources"]
+            )
+            return cls(sources, tuple(SinkTarget(sink["kind"], sink["of"]) for sink in document["sinks"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(str(error)) from error
 
 
-def kept(store: CheckpointFolder) -> CheckpointIdentity | None:
+def stored_identity(store: CheckpointFolder) -> CheckpointIdentity | None:
     """What the checkpoint belongs to; None if it is new, or of a build without identities.
 
     Raises `PenstockError` if the file is damaged.
@@ -99,33 +102,33 @@ def kept(store: CheckpointFolder) -> CheckpointIdentity | None:
         ) from None
 
 
-def keep(store: CheckpointFolder, given: CheckpointIdentity) -> None:
+def keep(store: CheckpointFolder, identity: CheckpointIdentity) -> None:
     """Write what the checkpoint belongs to; raises `PenstockError` as `require_own` does."""
-    if require_own(store, given) != given:
-        store.write(FILE, given.text())
+    if require_own(store, identity) != identity:
+        store.write(FILE, identity.text())
 
 
-def require_own(store: CheckpointFolder, given: CheckpointIdentity) -> CheckpointIdentity | None:
+def require_own(store: CheckpointFolder, identity: CheckpointIdentity) -> CheckpointIdentity | None:
     """What the checkpoint belongs to; raises `PenstockError` if that is another query, or the checkpoint is damaged.
 
     A checkpoint without a batch has no position yet, so any query may take it.
     """
     log = CheckpointLog(store)
     log.check()
-    known = kept(store)
-    if known is not None and known != given and log.begun:
-        _require_same(store, known, given)
+    known = stored_identity(store)
+    if known is not None and known != identity and log.begun:
+        _require_same(store, known, identity)
     return known
 
 
-def _require_same(store: CheckpointFolder, known: CheckpointIdentity, given: CheckpointIdentity) -> None:
-    if [one.compared for one in known.sources] != [one.compared for one in given.sources]:
-        raise _other(store, "reads", known.sources, given.sources)
-    if given.sinks[: len(known.sinks)] != known.sinks:
-        raise _other(store, "writes to", known.sinks, given.sinks)
+def _require_same(store: CheckpointFolder, known: CheckpointIdentity, identity: CheckpointIdentity) -> None:
+    if [source.compared for source in known.sources] != [source.compared for source in identity.sources]:
+        raise _other(store, "reads", known.sources, identity.sources)
+    if identity.sinks[: len(known.sinks)] != known.sinks:
+        raise _other(store, "writes to", known.sinks, identity.sinks)
 
 
-def _other(store: CheckpointFolder, verb: str, known: Iterable[object], given: Iterable[object]) -> PenstockError:
+def _other(store: CheckpointFolder, verb: str, known: Iterable[object], own: Iterable[object]) -> PenstockError:
     root, _, name = store.where.rpartition("/")
     command = f"penstock checkpoints {{}} {name} --checkpoints {root or '.'}"
     step = (
@@ -134,7 +137,7 @@ def _other(store: CheckpointFolder, verb: str, known: Iterable[object], given: I
     )
     return PenstockError(
         f"the checkpoint belongs to another query: that one {verb} {_listed(known)}, and this one {verb} "
-        f"{_listed(given)}",
+        f"{_listed(own)}",
         where=f"checkpoint {store.where}",
         next=f"give the pipeline another name; or {step}",
     )
@@ -151,8 +154,8 @@ def of_query(frame: DataFrame, sinks: Iterable[object]) -> CheckpointIdentity:
 
 
 def target_of(sink: object) -> SinkTarget:
-    told = getattr(sink, "target", None)
-    return SinkTarget(*told) if isinstance(told, tuple) else SinkTarget(type(sink).__name__)
+    target = getattr(sink, "target", None)
+    return SinkTarget(*target) if isinstance(target, tuple) else SinkTarget(type(sink).__name__)
 
 
 def streams(frame: DataFrame) -> Iterator[tuple[str, dict[str, str]]]:
@@ -175,18 +178,18 @@ def streams(frame: DataFrame) -> Iterator[tuple[str, dict[str, str]]]:
 
 def source_of(format: str, options: Mapping[str, str]) -> SourceIdentity:
     """What a Spark source with these options reads."""
-    given = {name.lower(): value for name, value in options.items()}
+    options_by_name = {name.lower(): value for name, value in options.items()}
     if format == CDC:
-        table = given.get("table", "")
-        of = {"table": table if '"' in table else table.lower(), "rows": given.get("rows", "changes")}
+        table = options_by_name.get("table", "")
+        of = {"table": table if '"' in table else table.lower(), "rows": options_by_name.get("rows", "changes")}
         return SourceIdentity("cdc", of, format)
     if format == OUR_KAFKA:
-        return SourceIdentity("kafka", {"topic": given.get("topic", "")}, format)
+        return SourceIdentity("kafka", {"topic": options_by_name.get("topic", "")}, format)
     if format == SPARKS_KAFKA:
         named = {"subscribe": "topic", "subscribepattern": "pattern", "assign": "partitions"}
-        of = {named[name]: given[name] for name in named if name in given}
+        of = {named[name]: options_by_name[name] for name in named if name in options_by_name}
         if "topic" in of:
             of["topic"] = ",".join(sorted(part.strip() for part in of["topic"].split(",")))
         return SourceIdentity("kafka", of, format)
-    of = {name: _USER_INFO.sub("", given[name]) for name in NAMED if name in given}
+    of = {name: _USER_INFO.sub("", options_by_name[name]) for name in NAMED if name in options_by_name}
     return SourceIdentity(format, of, format)

@@ -81,7 +81,7 @@ class Lease:
             raise self._lost
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def renewed(self) -> Iterator[None]:
         """Renew the lease in a thread while the code inside runs, then release it."""
         over = threading.Event()
         thread = threading.Thread(target=self._keep, args=[over], name="lease", daemon=True)

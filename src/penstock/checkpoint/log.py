@@ -121,16 +121,16 @@ class CheckpointLog:
             raise self._missing(name, "the batch counts as done")
         try:
             version, line = text.splitlines()
-            found = json.loads(line)
+            metadata = json.loads(line)
         except ValueError:
-            found, version = None, ""
-        if not isinstance(found, dict) or not _version(version):
+            metadata, version = None, ""
+        if not isinstance(metadata, dict) or not _version(version):
             next = (
                 f"if batch {number} was written, replace the file's text with the lines {VERSION} and {{}}; "
                 "if you do not know, move the file away: the batch runs again"
             )
             raise self._damaged(name, text, next)
-        return found
+        return metadata
 
     def add(self, offsets: tuple[str, ...]) -> int:
         """Write a finished batch that ends at `offsets`, and return its number. The next batch continues from there.
@@ -152,7 +152,7 @@ class CheckpointLog:
     def replace(self, offsets: tuple[str, ...]) -> int:
         """Make the newest batch, which must be committed, end at `offsets`, and return its number. Its state stays.
 
-        The old file is kept beside the new one, where Spark does not look. The query gets a new id, as in `add`.
+        The old file stays beside the new one, where Spark does not look. The query gets a new id, as in `add`.
         """
         batch = self.batch(self.planned[-1])
         self.store.write(f"{OFFSETS}/.{batch.number}.before", self.store.read(f"{OFFSETS}/{batch.number}") or "")

@@ -216,7 +216,7 @@ def _supervise_with_lease(run: PipelineRun) -> None:
     """Run while the process holds the lease; raises LeaseLost, with the queries as they are, if it does no longer."""
     lease = Lease(Hadoop(run.spark, f"{run.checkpoint}.lease"), str(run.checkpoint))
     if lease.take(run.stop.gently.wait):
-        with lease.kept():
+        with lease.renewed():
             replace(run, require_lease=lease.require).supervise()
 
 

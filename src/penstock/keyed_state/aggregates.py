@@ -47,8 +47,8 @@ class Aggregate:
     type: st.DataType
 
     def value(self, merged: pa.Table) -> pa.ChunkedArray:
-        found = result(merged, [part.column for part in self.parts], self.column)
-        return found.cast(to_arrow_type(self.type, timezone="UTC")) if pa.types.is_decimal(found.type) else found
+        values = result(merged, [part.column for part in self.parts], self.column)
+        return values.cast(to_arrow_type(self.type, timezone="UTC")) if pa.types.is_decimal(values.type) else values
 
 
 def result(merged: pa.Table, parts: Sequence[str], name: str) -> pa.ChunkedArray:
@@ -63,7 +63,7 @@ def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple
     """The frame with a column for each argument, and the aggregates over these columns."""
     if not wanted:
         raise _wrong("there are no aggregates", "")
-    made = []
+    aggregates = []
     for name, text in wanted.items():
         call = _CALL.fullmatch(text) if isinstance(text, str) else None
         if not call or call[1].lower() not in FUNCTIONS:
@@ -72,11 +72,11 @@ def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple
         source = OF + name
         frame = _with_argument(frame, source, argument, name)
         kind = frame.schema[source].dataType
-        made.append(_aggregate(name, function, source, kind, text))
+        aggregates.append(_aggregate(name, function, source, kind, text))
         if function == "avg" and not isinstance(kind, st.DecimalType):
             # Arrow does not cast a sum of integers above 2**53 to a double.
             frame = frame.withColumn(source, F.col(source).cast("double"))
-    return frame, tuple(made)
+    return frame, tuple(aggregates)
 
 
 def _with_argument(frame: DataFrame, source: str, argument: str, name: str) -> DataFrame:
@@ -84,8 +84,8 @@ def _with_argument(frame: DataFrame, source: str, argument: str, name: str) -> D
     try:
         return frame.withColumn(source, F.expr("true" if argument == "*" else argument))
     except (AnalysisException, ParseException) as error:
-        told = refusal(error, frame.columns)
-        raise PenstockError(f"Spark refuses {argument!r}: {told.what}", where=f"{name}=", next=told.next) from None
+        reason = refusal(error, frame.columns)
+        raise PenstockError(f"Spark refuses {argument!r}: {reason.what}", where=f"{name}=", next=reason.next) from None
 
 
 def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: str) -> Aggregate:

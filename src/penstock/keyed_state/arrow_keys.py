@@ -23,7 +23,7 @@ FEW = 4
 
 def arrow_schema(kind: st.StructType) -> pa.Schema:
     """The columns as Spark exchanges them in Arrow batches, all of them nullable."""
-    return pa.schema([pa.field(one.name, one.type) for one in to_arrow_schema(kind, timezone="UTC")])
+    return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(kind, timezone="UTC")])
 
 
 def columns_of(frame: DataFrame, names: Iterable[str]) -> st.StructType:
@@ -55,8 +55,8 @@ def positions(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers
     there, here = codes([known.select(names).take(pa.array(likely)), asked], names)
     places = np.full(int(max(there.max(), here.max())) + 1, -1, np.int64)
     places[there] = likely
-    found: Numbers = places[here]
-    return found
+    known_rows: Numbers = places[here]
+    return known_rows
 
 
 def partners(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
@@ -68,10 +68,10 @@ def partners(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
 
 def incomplete(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     """A mask of the rows with a null in one of the columns `names`."""
-    found = np.zeros(len(rows), bool)
+    mask = np.zeros(len(rows), bool)
     for name in names:
-        found |= rows[name].is_null().to_numpy()
-    return found
+        mask |= rows[name].is_null().to_numpy()
+    return mask
 
 
 def candidates(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
@@ -116,8 +116,8 @@ def taken(table: pa.Table, places: Numbers) -> pa.Table:
 
 def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """All rows, with the columns and types of `schema`."""
-    made = [table.select(schema.names).cast(schema) for table in tables]
-    return pa.concat_tables(made).combine_chunks() if made else schema.empty_table()
+    cast_tables = [table.select(schema.names).cast(schema) for table in tables]
+    return pa.concat_tables(cast_tables).combine_chunks() if cast_tables else schema.empty_table()
 
 
 def packed(table: pa.Table) -> bytes:

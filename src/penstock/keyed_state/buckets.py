@@ -87,7 +87,7 @@ class Logic(Protocol):
         """The key columns of a row of the state."""
 
     @property
-    def made(self) -> Mapping[str, Sequence[str]]:
+    def computed(self) -> Mapping[str, Sequence[str]]:
         """Columns that readers of the state see instead of others: see `description.About`."""
 
     def before(self, rows: pa.Table) -> pa.Table:
@@ -109,10 +109,10 @@ def stateful(
         rows = blobs.groupBy(BUCKET).applyInArrow(_once(logic), f"{BLOB} binary")
         return rows.mapInArrow(_Unpack(arrow_schema(output)), output)
     _set_reuse_off(frame.sparkSession, f"state {name}")
-    made = blobs.groupBy(BUCKET).transformWithState(
+    outputs = blobs.groupBy(BUCKET).transformWithState(
         Bucket(logic, name, key), f"{BLOB} binary", "append", "eventTime" if timed else "none"
     )
-    return made.mapInArrow(_Unpack(arrow_schema(output)), output)
+    return outputs.mapInArrow(_Unpack(arrow_schema(output)), output)
 
 
 def _set_reuse_off(spark: SparkSession, where: str) -> None:
@@ -136,13 +136,13 @@ def require_name(name: str) -> None:
 
 def _require_columns(frame: DataFrame, logic: Logic, key: Sequence[str], output: st.StructType, where: str) -> None:
     for names in (output.names, logic.state.names):
-        if twice := [one for one, count in Counter(names).items() if count > 1]:
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
             raise PenstockError(
                 f"two columns would have the name {', '.join(twice)}",
                 where=where,
                 next="rename the aggregate or the column; the name may be one that every result has",
             )
-    for kind in (frame.schema[one] for one in key):
+    for kind in (frame.schema[name] for name in key):
         if isinstance(kind.dataType, st.ArrayType | st.MapType | st.StructType | st.VariantType):
             raise PenstockError(
                 f"the column {kind.name} is {kind.dataType.simpleString()} and cannot be a key",
@@ -199,8 +199,8 @@ def _once(logic: Logic) -> Callable[[pa.Table], pa.Table]:
         state = logic.state.empty_table()
         first = logic.step(state, rows, -END_OF_TIME, 1)
         last = logic.step(first.after(state, logic.state_key), None, END_OF_TIME, 2)
-        made = [packed(step.output) for step in (first, last) if step.output is not None]
-        return pa.table({BLOB: pa.array(made, pa.binary())})
+        outputs = [packed(step.output) for step in (first, last) if step.output is not None]
+        return pa.table({BLOB: pa.array(outputs, pa.binary())})
 
     return run
 
@@ -210,7 +210,7 @@ class Bucket(StatefulProcessor):
 
     def __init__(self, logic: Logic, name: str, key: Sequence[str]) -> None:
         self._logic, self.name = logic, name
-        self._about = About(tuple(key), logic.state_key, logic.made).metadata
+        self._about = About(tuple(key), logic.state_key, logic.computed).metadata
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle, self._query = handle, query()
@@ -282,9 +282,9 @@ class Bucket(StatefulProcessor):
 
     def _logged(self, version: int) -> tuple[Any, ...]:
         """Token and change of a version in the log."""
-        found = self._log.getValue((version,))
-        assert found is not None, f"the state {self.name} lacks its change {version}"
-        return found
+        entry = self._log.getValue((version,))
+        assert entry is not None, f"the state {self.name} lacks its change {version}"
+        return entry
 
     def _write(self, known: Known, base: int, size: int, changed: pa.Table) -> tuple[int, int]:
         """Add a change to the log, or start a new log with the whole table; returns its first version and its size."""
@@ -303,16 +303,16 @@ class Bucket(StatefulProcessor):
 
 def nullable(rows: pa.Table) -> pa.Table:
     """The rows with nullable columns, so that they can be concatenated with other tables."""
-    return pa.table(rows.columns, pa.schema([pa.field(one.name, one.type) for one in rows.schema]))
+    return pa.table(rows.columns, pa.schema([pa.field(field.name, field.type) for field in rows.schema]))
 
 
 def upserted(state: pa.Table, changed: pa.Table, key: Sequence[str]) -> pa.Table:
     """The state with the changed rows instead of those with the same key, without rows that are gone."""
     places = positions(state, changed, key)
-    kept = np.ones(len(state), bool)
-    kept[places[places >= 0]] = False
+    unchanged = np.ones(len(state), bool)
+    unchanged[places[places >= 0]] = False
     fresh = changed.filter(pc.invert(changed[GONE])).drop_columns([GONE])
-    return concat([state.filter(pa.array(kept)), fresh], state.schema)
+    return concat([state.filter(pa.array(unchanged)), fresh], state.schema)
 
 
 def with_gone(rows: pa.Table, gone: Any) -> pa.Table:

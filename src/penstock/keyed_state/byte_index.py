@@ -37,30 +37,30 @@ class KeyIndex:
     def find(self, keys: pa.Array) -> Numbers:
         """The number of each key; -1 if it was never added or is null."""
         starts, data, valid = _cells(keys)
-        found = np.empty(len(keys), np.int64)
-        _find(self._slots, self._hashes, self._offsets, self._arena, data, starts, valid, found)
-        return found
+        numbers = np.empty(len(keys), np.int64)
+        _find(self._slots, self._hashes, self._offsets, self._arena, data, starts, valid, numbers)
+        return numbers
 
     def add(self, keys: pa.Array) -> Numbers:
         """The number of each key; new keys get new numbers. No key may be null."""
         starts, data, valid = _cells(keys)
         self._grow(len(keys), int(starts[-1] - starts[0]))
-        found = np.empty(len(keys), np.int64)
+        numbers = np.empty(len(keys), np.int64)
         arrays = (self._slots, self._hashes, self._offsets, self._arena)
         if self._count:
-            _find(*arrays, data, starts, valid, found)
+            _find(*arrays, data, starts, valid, numbers)
         else:
-            found.fill(EMPTY)
-        self._count = int(_add(*arrays, self._count, data, starts, found))
-        return found
+            numbers.fill(EMPTY)
+        self._count = int(_add(*arrays, self._count, data, starts, numbers))
+        return numbers
 
     def only(self, numbers: Numbers) -> KeyIndex:
         """A new index with only these keys, numbered 0, 1, 2 ..."""
         buffers = [None, pa.py_buffer(self._offsets), pa.py_buffer(self._arena)]
         keys = pa.Array.from_buffers(pa.large_binary(), self._count, buffers)
-        made = KeyIndex()
-        made.add(keys.take(pa.array(numbers)))
-        return made
+        index = KeyIndex()
+        index.add(keys.take(pa.array(numbers)))
+        return index
 
     def _grow(self, keys: int, size: int) -> None:
         need = self._count + keys
@@ -88,9 +88,9 @@ def _cells(keys: pa.Array) -> tuple[Array, Array, Array]:
 
 
 def _longer(array: Array, least: int) -> Array:
-    made = np.zeros(max(least, 2 * len(array)), array.dtype)
-    made[: len(array)] = array
-    return made
+    longer = np.zeros(max(least, 2 * len(array)), array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 @compiled
@@ -132,32 +132,32 @@ def _slot(
 
 @compiled
 def _find(
-    slots: Array, hashes: Array, offsets: Array, arena: Array, data: Array, starts: Array, valid: Array, found: Array
+    slots: Array, hashes: Array, offsets: Array, arena: Array, data: Array, starts: Array, valid: Array, numbers: Array
 ) -> None:
-    values = np.empty(len(found), np.uint64)
-    for row in range(len(found)):
+    values = np.empty(len(numbers), np.uint64)
+    for row in range(len(numbers)):
         values[row] = _hash(data, starts[row], starts[row + 1])
     mask = np.uint64(len(slots) - 1)
-    for row in range(len(found)):
-        found[row] = slots[values[row] & mask]
-    places = _candidates(hashes, offsets, values, starts, found)
-    for row in range(len(found)):
+    for row in range(len(numbers)):
+        numbers[row] = slots[values[row] & mask]
+    places = _candidates(hashes, offsets, values, starts, numbers)
+    for row in range(len(numbers)):
         start, end = starts[row], starts[row + 1]
         if not valid[row]:
-            found[row] = EMPTY
-        elif found[row] >= 0 and not (
+            numbers[row] = EMPTY
+        elif numbers[row] >= 0 and not (
             places[row] >= 0 and _same(arena, places[row], places[row] + end - start, data, start, end)
         ):
             # Another key has the first slot.
-            found[row] = slots[_slot(slots, hashes, offsets, arena, values[row], data, start, end)]
+            numbers[row] = slots[_slot(slots, hashes, offsets, arena, values[row], data, start, end)]
 
 
 @compiled
-def _candidates(hashes: Array, offsets: Array, values: Array, starts: Array, found: Array) -> Array:
-    """Where the bytes of the found keys begin; -1 for those with another hash or length than the wanted one."""
-    places = np.full(len(found), -1, np.int64)
-    for row in range(len(found)):
-        number = found[row]
+def _candidates(hashes: Array, offsets: Array, values: Array, starts: Array, numbers: Array) -> Array:
+    """Where the bytes of the keys with these numbers begin; -1 if the hash or length is not the wanted one."""
+    places = np.full(len(numbers), -1, np.int64)
+    for row in range(len(numbers)):
+        number = numbers[row]
         if number >= 0 and hashes[number] == values[row]:
             at = offsets[number]
             if offsets[number + 1] - at == starts[row + 1] - starts[row]:
@@ -167,11 +167,11 @@ def _candidates(hashes: Array, offsets: Array, values: Array, starts: Array, fou
 
 @compiled
 def _add(
-    slots: Array, hashes: Array, offsets: Array, arena: Array, count: int, data: Array, starts: Array, found: Array
+    slots: Array, hashes: Array, offsets: Array, arena: Array, count: int, data: Array, starts: Array, numbers: Array
 ) -> int:
-    """Add the keys without a number in `found`."""
-    for row in range(len(found)):
-        if found[row] >= 0:
+    """Add the keys that have no number in `numbers`."""
+    for row in range(len(numbers)):
+        if numbers[row] >= 0:
             continue
         start, end = starts[row], starts[row + 1]
         value = _hash(data, start, end)
@@ -184,7 +184,7 @@ def _add(
                 arena[used + at] = data[start + at]
             offsets[count + 1] = used + end - start
             count += 1
-        found[row] = slots[slot]
+        numbers[row] = slots[slot]
     return count
 
 

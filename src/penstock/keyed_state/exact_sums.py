@@ -33,11 +33,12 @@ def grouped(rows: pa.Table, keys: Sequence[str], asked: Mapping[str, Asked]) -> 
         if may_overflow(rows[source]):
             rows = rows.set_column(rows.column_names.index(source), source, _widened(rows[source]))
     calls = list(dict.fromkeys((source, function) for source, function, _ in asked.values()))
-    made = rows.group_by(list(keys), use_threads=False).aggregate(calls)
+    aggregated = rows.group_by(list(keys), use_threads=False).aggregate(calls)
     results = {
-        name: _narrowed(made[f"{source}_{function}"], kind, name) for name, (source, function, kind) in asked.items()
+        name: _narrowed(aggregated[f"{source}_{function}"], kind, name)
+        for name, (source, function, kind) in asked.items()
     }
-    return pa.table({key: made[key] for key in keys} | results)
+    return pa.table({key: aggregated[key] for key in keys} | results)
 
 
 def may_overflow(values: pa.ChunkedArray) -> bool:
@@ -45,10 +46,10 @@ def may_overflow(values: pa.ChunkedArray) -> bool:
     integers = pa.types.is_integer(values.type)
     if not integers and not pa.types.is_decimal(values.type):
         return False
-    bounds = [one for one in pc.min_max(values).as_py().values() if one]
+    bounds = [bound for bound in pc.min_max(values).as_py().values() if bound]
     if integers:
-        return max((abs(one).bit_length() for one in bounds), default=0) + len(values).bit_length() > 63
-    digits = max((one.adjusted() + 1 + values.type.scale for one in bounds), default=0)
+        return max((abs(bound).bit_length() for bound in bounds), default=0) + len(values).bit_length() > 63
+    digits = max((bound.adjusted() + 1 + values.type.scale for bound in bounds), default=0)
     return digits + len(str(len(values))) > DIGITS
 
 

@@ -40,11 +40,11 @@ class Marker:
     def read(cls, batch: int, text: str | None) -> Marker:
         """The marker of this batch, with the details in `text` if it has any: earlier builds wrote only numbers."""
         try:
-            found = json.loads(text or "{}")
-            told = cls(int(found["batch"]), str(found["offsets"]), int(found["tasks"]))
+            details = json.loads(text or "{}")
+            marker = cls(int(details["batch"]), str(details["offsets"]), int(details["tasks"]))
         except (ValueError, KeyError, TypeError):
             return cls(batch)
-        return told if told.batch == batch else cls(batch)
+        return marker if marker.batch == batch else cls(batch)
 
     def text(self) -> str:
         return json.dumps({"batch": self.batch, "offsets": self.digest, "tasks": self.tasks}, separators=(",", ":"))

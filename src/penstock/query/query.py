@@ -222,8 +222,8 @@ class Query:
         rows.persist()
         try:
             for place, sink in enumerate(self.sinks):
-                given = rows if isinstance(sink, CountingSink) else rows.drop(delays.TIME)
-                sink.save(given, replace(batch, query=f"{batch.query}.{place}") if place else batch)
+                sink_rows = rows if isinstance(sink, CountingSink) else rows.drop(delays.TIME)
+                sink.save(sink_rows, replace(batch, query=f"{batch.query}.{place}") if place else batch)
         finally:
             rows.unpersist()
 
@@ -265,7 +265,7 @@ def write(frame: DataFrame | KeyedFrame, *sinks: Sink, name: str | None = None, 
     """A query, not yet started, that writes each row of a streaming `frame` to every sink.
 
     For a `Table`, the sinks get the newest row of each key and delete the keys that were deleted; their key must be the
-    table's. `name` is needed only in a pipeline of several queries: it tells their checkpoints apart. `mode` is Spark's
+    table's. `name` is needed only in a pipeline of several queries: it separates their checkpoints. `mode` is Spark's
     output mode ("append", "update" or "complete"): with "update", windows and counts are written each time they change.
     Raises `PenstockError` if there is no sink, the frame is not a stream, or a sink cannot take it.
     """

@@ -160,9 +160,9 @@ def require(query: PlannedQuery, where: str) -> None:
     if query.mode == "complete":
         raise _refused("the output mode complete", where, "leave mode= out")
     # With the sink's own expressions, such as those of a format.
-    found = list(nodes(analyzed(query.sinks[0].records(query.frame))))
+    plan_nodes = list(nodes(analyzed(query.sinks[0].records(query.frame))))
     # A function with state has Python functions around it, which users do not know.
-    for node in sorted(found, key=lambda node: str(node.nodeName()) not in WITH_STATE):
+    for node in sorted(plan_nodes, key=lambda node: str(node.nodeName()) not in WITH_STATE):
         _require_node(node, where)
 
 
@@ -197,9 +197,9 @@ def _require_one_stream(join: Any, where: str) -> None:
 def _python_function(node: Any) -> str:
     """The name of a Python function in the node's expressions; "" if there is none."""
     for expression in each(node.expressions()):
-        for one in nodes(expression):
-            if str(one.nodeName()) in PYTHON_EXPRESSIONS:
-                return str(one.name())
+        for subexpression in nodes(expression):
+            if str(subexpression.nodeName()) in PYTHON_EXPRESSIONS:
+                return str(subexpression.name())
     return ""
 
 
@@ -245,8 +245,8 @@ def _tasks(spark: SparkSession, frame: DataFrame, shuffled: int) -> int:
 
 def _states(frame: DataFrame) -> list[str]:
     """The nodes with state."""
-    found = nodes(analyzed(frame))
-    return [str(node.nodeName()) for node in found if node.isStreaming() and str(node.nodeName()) in STATE]
+    plan_nodes = nodes(analyzed(frame))
+    return [str(node.nodeName()) for node in plan_nodes if node.isStreaming() and str(node.nodeName()) in STATE]
 
 
 def _kafka_options(frame: DataFrame) -> Iterator[dict[str, str]]:
@@ -260,12 +260,12 @@ def _partitions(spark: SparkSession, options: dict[str, str]) -> int:
     if assigned := options.get("assign"):
         return sum(map(len, json.loads(assigned).values()))
     jvm: Any = spark.sparkContext._jvm
-    given = jvm.java.util.HashMap()
+    properties = jvm.java.util.HashMap()
     for name, value in (ASKED | options).items():
         if name.startswith("kafka."):
-            given.put(name.removeprefix("kafka."), value)
+            properties.put(name.removeprefix("kafka."), value)
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(given)
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
         try:
             topics = jvm.java.util.ArrayList()
             for topic in _topics(admin, options):

@@ -52,11 +52,11 @@ class Only(AroundSink):
                 return rows
             return rows.select(*self.columns, *(name for name in (delays.TIME,) if name in rows.columns))
         except (AnalysisException, ParseException) as error:
-            told = refusal(error, frame.columns)
+            reason = refusal(error, frame.columns)
             raise PenstockError(
-                f"Spark refuses the part {self.condition!r} of the rows: {told.what}",
+                f"Spark refuses the part {self.condition!r} of the rows: {reason.what}",
                 where=f"only, {' '.join(self.target)}",
-                next=f"{told.hint}use the frame's columns: {', '.join(frame.columns)}",
+                next=f"{reason.hint}use the frame's columns: {', '.join(frame.columns)}",
             ) from None
 
 

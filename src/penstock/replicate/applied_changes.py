@@ -16,7 +16,7 @@ from penstock.border.public import public
 from penstock.cdc.generations import Position
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Location
 from penstock.checkpoint.hadoop_folder import store_of
-from penstock.checkpoint.identity import CDC, OUR_KAFKA, kept
+from penstock.checkpoint.identity import CDC, OUR_KAFKA, stored_identity
 from penstock.checkpoint.log import NONE, CheckpointLog
 from penstock.durations import duration_text
 from penstock.errors import PenstockError
@@ -52,12 +52,12 @@ class QueryProgress:
             return _time(offset) >= end
         assert self.topic is not None
         at = TopicOffsets.of(offset, self.topic).at
-        return all(at.get(partition, 0) >= one for partition, one in end.items())
+        return all(at.get(partition, 0) >= end_offset for partition, end_offset in end.items())
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a replication is; made by `progress`."""
+    """How far a replication is; from `progress`."""
 
     queries: tuple[QueryProgress, ...]
     servers: str | None = None
@@ -134,7 +134,7 @@ def progress(
 
     Raises PenstockError if a checkpoint does not exist, or is of another kind of query.
     """
-    queries = tuple(_query(store_of(one, spark)) for one in checkpoints)
+    queries = tuple(_query(store_of(checkpoint, spark)) for checkpoint in checkpoints)
     if not any(query.topic is None for query in queries):
         raise PenstockError(
             "no checkpoint is of a query that reads a change log", where=WHERE, next="give the one of that query"
@@ -154,7 +154,7 @@ def progress(
 
 
 def _query(checkpoint: CheckpointFolder) -> QueryProgress:
-    identity = kept(checkpoint)
+    identity = stored_identity(checkpoint)
     if identity is None:
         raise PenstockError(
             "there is no checkpoint of a query that has started",
@@ -185,11 +185,13 @@ def checkpoints_of(root: CheckpointFolder, name: str, query: str) -> list[str]:
             where=root.where,
             next="give the --name and the --checkpoints of penstock replicate",
         )
-    found = [one for one in known if one in (query, *(f"{query}.{part}" for part in ("back", "out", "in")))]
-    if not found:
+    checkpoints = [
+        folder for folder in known if folder in (query, *(f"{query}.{part}" for part in ("back", "out", "in")))
+    ]
+    if not checkpoints:
         raise PenstockError(
             f"the replication {name} has no checkpoint of {query}",
             where=root.where,
             next=f"it has {', '.join(known) or 'none'}: give the table that is its source",
         )
-    return [f"{name}/{one}" for one in found]
+    return [f"{name}/{checkpoint}" for checkpoint in checkpoints]

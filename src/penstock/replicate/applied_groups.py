@@ -50,9 +50,11 @@ class TwoWays:
         """The mutations that did not come from the other side, which are remembered as applied there."""
         marks = [mark(mutation) for mutation in mutations]
         echoes = self.applied_here.among(marks)
-        found = [(mutation, marked) for mutation, marked in zip(mutations, marks, strict=True) if marked not in echoes]
-        self.applied_there.add(marked for _, marked in found)
-        return [mutation for mutation, _ in found]
+        without_echoes = [
+            (mutation, marked) for mutation, marked in zip(mutations, marks, strict=True) if marked not in echoes
+        ]
+        self.applied_there.add(marked for _, marked in without_echoes)
+        return [mutation for mutation, _ in without_echoes]
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,13 @@ class AppliedGroups:
             CqlRequest(((text, [*part, _long(min(times)), _long(max(times))]),), partition_key(part))
             for part, times in parts.items()
         ]
-        found: set[Mark] = set()
+        applied: set[Mark] = set()
         for page in self._send(requests, "looking up applied changes"):
             buffer, starts, _ = indexed(page.data, page.rows, 2, where=f"{self.keyspace}.{TABLE}")
             data = buffer.tobytes()
             for time_at, hash_at in starts.tolist():
-                found.add((*struct.unpack_from(">q", data, time_at), *struct.unpack_from(">q", data, hash_at)))
-        return found.intersection(marks)
+                applied.add((*struct.unpack_from(">q", data, time_at), *struct.unpack_from(">q", data, hash_at)))
+        return applied.intersection(marks)
 
     def _partition(self, time: int, hashed: int) -> tuple[bytes, ...]:
         return self.table.encode(), _long(time // SPAN), (hashed % SHARDS).to_bytes(4, "big")
@@ -133,16 +135,16 @@ def mark(mutation: Mutation) -> Mark:
     for text, values in statements:
         verb = text[:6]
         if verb == "INSERT":
-            kept, time = values[:-1], values[-2]
+            without_ttl, time = values[:-1], values[-2]
         elif verb == "UPDATE":
-            kept, time = [values[0], *values[2:]], values[0]
+            without_ttl, time = [values[0], *values[2:]], values[0]
         else:
-            kept, time = values, values[0]
+            without_ttl, time = values, values[0]
         assert isinstance(time, bytes)
         newest = max(newest, int.from_bytes(time, "big", signed=True))
         # The text without the name of its table, which is another one on the other side.
         hashed = blake2b(_without_name(text).encode(), digest_size=8)
-        for value in kept:
+        for value in without_ttl:
             assert value is None or isinstance(value, bytes)
             hashed.update(struct.pack(">i", -1 if value is None else len(value)) + (value or b""))
         total += int.from_bytes(hashed.digest(), "big")

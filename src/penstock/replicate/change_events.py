@@ -85,8 +85,8 @@ def changes(
     reach = Access.of(hosts, access, where=WHERE, function=changes)
     target = described(reach, table, duration(patience, name="patience"))
     records = raw_records(spark, topic, servers=servers, start=start, batch=batch, options=options)
-    found = event_changes(records, topic, target, EventFormat(format, registry)).observe(name, *problem_counts())
-    return found.select(*(_op() if name == "op" else F.col(name) for name in found.columns if name != PROBLEM))
+    decoded = event_changes(records, topic, target, EventFormat(format, registry)).observe(name, *problem_counts())
+    return decoded.select(*(_op() if name == "op" else F.col(name) for name in decoded.columns if name != PROBLEM))
 
 
 def _op() -> Column:
@@ -133,12 +133,12 @@ def event_changes(
     event = EventMembers(F.col(RECORD), decoder, exact=exact, enveloped=format.schemas)
     if format.codec != "json":
         require_fit(event, target, topic)
-    found = [decoder.reason(F.col(RECORD), value), *reasons(event, target, rows)]
+    problems = [decoder.reason(F.col(RECORD), value), *reasons(event, target, rows)]
     if source is not None:
-        found.insert(2, of_another_table(event, source))
+        problems.insert(2, of_another_table(event, source))
     decoded = records.where(value.isNotNull()).select("*", decoder.decode(value).alias(RECORD))
     columns = _Changes(target, known, wanted, event).columns()
-    return decoded.select(*columns, problem(F.coalesce(*found), lambda name: name).alias(PROBLEM))
+    return decoded.select(*columns, problem(F.coalesce(*problems), lambda name: name).alias(PROBLEM))
 
 
 @public("replicate.events")
@@ -158,7 +158,7 @@ def events(
     if format not in CODECS:
         raise _unknown(format, "replicate.events")
     require_times(frame.schema, "replicate.events")
-    made = exact(codec(format, registry=registry))
+    exact_codec = exact(codec(format, registry=registry))
     return debezium.events(
         frame,
         prefix=prefix,
@@ -168,14 +168,14 @@ def events(
         tombstones=False,
         placement=("kafka-key", "payload-key"),
         payload_key_name=KEY,
-        key=made,
-        value=made,
+        key=exact_codec,
+        value=exact_codec,
     )
 
 
-def exact(made: Codec) -> Codec:
+def exact(codec: Codec) -> Codec:
     """A codec that loses nothing of an event: another one for Protobuf, whose lists cannot be null."""
-    return ExactProtobuf(made.subjects) if isinstance(made, Protobuf) else made
+    return ExactProtobuf(codec.subjects) if isinstance(codec, Protobuf) else codec
 
 
 def event_schema(table: Layout) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class _Changes:
 
     def columns(self) -> list[Column]:
         """The columns of the change frame."""
-        made = {
+        columns_by_name = {
             "op": self.event.member("op"),
             "key": self._key(),
             "after": self._after(),
@@ -229,7 +229,7 @@ class _Changes:
             "lists": self._lists(),
         }
         return [
-            made.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name, metadata=field.metadata)
+            columns_by_name.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name, metadata=field.metadata)
             for field in self.wanted
         ]
 
@@ -258,12 +258,12 @@ class _Changes:
         path = "change", "removed_elements"
         fields = []
         for name, kind in self.known.fields("deleted_elements").items():
-            given, found = self.event.member(*path, field_name(name)), self.event.type(*path, field_name(name))
+            member, kind_in_event = self.event.member(*path, field_name(name)), self.event.type(*path, field_name(name))
             if self.known.types[name].name == "udt":
-                made = _places(given, self.known.types[name].fields) if found else F.lit(None)
+                elements = _places(member, self.known.types[name].fields) if kind_in_event else F.lit(None)
             else:
-                made = _decoded(given, found, kind)
-            fields.append(made.cast(spark_type(kind)).alias(name))
+                elements = _decoded(member, kind_in_event, kind)
+            fields.append(elements.cast(spark_type(kind)).alias(name))
         return F.when(self.event.has(*path), F.struct(*fields)) if fields else F.lit(None)
 
     def _range(self) -> Column:
@@ -282,12 +282,12 @@ class _Changes:
 
     def _operation(self) -> Column:
         """The log's code: a deletion of a whole partition is a range without bounds."""
-        one = F.lit(3 if self.known.clustering_key else 4)
-        deleted = F.when(self.event.has("range"), F.lit(5)).otherwise(one)
-        made = F.when(self.event.member("op") == "d", deleted)
+        row_or_partition = F.lit(3 if self.known.clustering_key else 4)
+        deleted = F.when(self.event.has("range"), F.lit(5)).otherwise(row_or_partition)
+        operation = F.when(self.event.member("op") == "d", deleted)
         for op, code in MADE.items():
-            made = made.when(self.event.member("op") == op, F.lit(code))
-        return made
+            operation = operation.when(self.event.member("op") == op, F.lit(code))
+        return operation
 
     def _numbers(self, member: str) -> Column:
         fields = [
@@ -313,39 +313,43 @@ def _places(names: Column, fields: Sequence[str]) -> Column:
     return F.transform(names, lambda name: (F.array_position(known, name) - 1).cast("smallint"))
 
 
-def _decoded(value: Column, given: st.DataType | None, kind: CqlType) -> Column:
-    """A value of an event as the change frame has it; `given` is its type there, None if the event lacks it."""
-    if given is None:
+def _decoded(value: Column, actual: st.DataType | None, kind: CqlType) -> Column:
+    """A value of an event as the change frame has it; `actual` is its type there, None if the event lacks it."""
+    if actual is None:
         return F.lit(None)
-    if kind.name == "date" and isinstance(given, st.NumericType):
+    if kind.name == "date" and isinstance(actual, st.NumericType):
         return F.date_from_unix_date(value.cast("int"))
-    if kind.name == "timestamp" and isinstance(given, st.NumericType):
+    if kind.name == "timestamp" and isinstance(actual, st.NumericType):
         return F.timestamp_millis(value)
     if (is_plain(kind) and kind.name != "tuple") or kind.name in ("date", "timestamp"):
         return value
-    if kind.name == "map" and isinstance(given, st.ArrayType):
-        entry = given.elementType
+    if kind.name == "map" and isinstance(actual, st.ArrayType):
+        entry = actual.elementType
         assert isinstance(entry, st.StructType)
         key, item = kind.args
         return F.map_from_entries(
             F.transform(
                 value,
-                lambda one: F.struct(
-                    _decoded(one.getField("key"), entry["key"].dataType, key).cast(spark_type(key)).alias("key"),
-                    _decoded(one.getField("value"), entry["value"].dataType, item)
+                lambda entry_column: F.struct(
+                    _decoded(entry_column.getField("key"), entry["key"].dataType, key)
+                    .cast(spark_type(key))
+                    .alias("key"),
+                    _decoded(entry_column.getField("value"), entry["value"].dataType, item)
                     .cast(spark_type(item))
                     .alias("value"),
                 ),
             )
         )
-    if isinstance(given, st.ArrayType):
-        inner = given.elementType
-        return F.transform(value, lambda one: _decoded(one, inner, kind.args[0]).cast(spark_type(kind.args[0])))
-    assert isinstance(given, st.StructType)
+    if isinstance(actual, st.ArrayType):
+        inner = actual.elementType
+        return F.transform(value, lambda element: _decoded(element, inner, kind.args[0]).cast(spark_type(kind.args[0])))
+    assert isinstance(actual, st.StructType)
     names = kind.fields or tuple(f"field_{i}" for i in range(len(kind.args)))
     fields = []
     for name, arg in zip(names, kind.args, strict=True):
         there = field_name(name)
-        found = given[there].dataType if there in given.names else None
-        fields.append(_decoded(value.getField(there) if found else value, found, arg).cast(spark_type(arg)).alias(name))
+        field_type = actual[there].dataType if there in actual.names else None
+        fields.append(
+            _decoded(value.getField(there) if field_type else value, field_type, arg).cast(spark_type(arg)).alias(name)
+        )
     return F.when(value.isNotNull(), F.struct(*fields))

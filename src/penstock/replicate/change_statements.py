@@ -102,10 +102,10 @@ class _Changes:
         self.ttls = [time_to_live(None if ever else end, now) for end, ever in ends]
 
     def statements(self) -> list[list[Statement]]:
-        found: list[list[Statement]] = [[] for _ in range(self.rows)]
+        by_row: list[list[Statement]] = [[] for _ in range(self.rows)]
         for row, statement in (*self._deletions(), *self._writes()):
-            found[row].append(statement)
-        return found
+            by_row[row].append(statement)
+        return by_row
 
     # Deletions.
 
@@ -133,8 +133,8 @@ class _Changes:
     def _bound(self, side: str, row: int) -> tuple[list[bytes], bool]:
         """The values of a bound, of the first clustering columns, and whether it is in the range."""
         values = [cells[row] for cells in self._bounds[side]]
-        found = [cell for cell in values if cell is not None]
-        return found, not found or bool(self._ranges[f"{side}_inclusive"][row].as_py())
+        present = [cell for cell in values if cell is not None]
+        return present, not present or bool(self._ranges[f"{side}_inclusive"][row].as_py())
 
     @cached_property
     def _ranges(self) -> dict[str, pa.Array]:
@@ -146,7 +146,10 @@ class _Changes:
     def _bounds(self) -> dict[str, list[Cells]]:
         """The values of both bounds, by clustering column."""
         return {
-            side: [as_bytes(encode(one.type, field(self._ranges[side], one.name))) for one in self.table.clustering_key]
+            side: [
+                as_bytes(encode(column.type, field(self._ranges[side], column.name)))
+                for column in self.table.clustering_key
+            ]
             for side in ("start", "end")
         }
 
@@ -157,16 +160,16 @@ class _Changes:
         static = writes & self._without_row()
         # A marker that has expired cannot be written: only its columns are.
         insert = writes & (self.operations == INSERT) & ~static & ~self.expired
-        assignments = [one for column in self.table.values for one in self._assignments(column)]
-        yield from self._inserts(insert, [one for one in assignments if one.column])
-        inside = [one for one in assignments if not one.apart]
+        assignments = [assignment for column in self.table.values for assignment in self._assignments(column)]
+        yield from self._inserts(insert, [assignment for assignment in assignments if assignment.column])
+        inside = [assignment for assignment in assignments if not assignment.apart]
         yield from self._updates(writes & ~insert & ~static, inside, static=False)
         yield from self._updates(static, inside, static=True)
-        yield from self._updates(insert, [one for one in inside if not one.column], static=False)
-        for one in assignments:
-            if one.apart:
-                yield from self._updates(writes & ~static, [one], static=False)
-                yield from self._updates(static, [one], static=True)
+        yield from self._updates(insert, [assignment for assignment in inside if not assignment.column], static=False)
+        for assignment in assignments:
+            if assignment.apart:
+                yield from self._updates(writes & ~static, [assignment], static=False)
+                yield from self._updates(static, [assignment], static=True)
 
     def _without_row(self) -> Array:
         """The changes of a partition's static columns."""
@@ -176,16 +179,26 @@ class _Changes:
 
     def _inserts(self, rows: Array, assignments: list[Assignment]) -> Iterator[tuple[int, Statement]]:
         for some, chosen in _alike(rows, assignments):
-            text = self.texts.insert([one.column for one in chosen if one.column])
-            columns: list[Sequence[Value]] = [*self.keys, *(one.cells for one in chosen), self.times, self.ttls]
+            text = self.texts.insert([assignment.column for assignment in chosen if assignment.column])
+            columns: list[Sequence[Value]] = [
+                *self.keys,
+                *(assignment.cells for assignment in chosen),
+                self.times,
+                self.ttls,
+            ]
             yield from ((row, (text, [cells[row] for cells in columns])) for row in some)
 
     def _updates(self, rows: Array, assignments: list[Assignment], *, static: bool) -> Iterator[tuple[int, Statement]]:
         keys = self.keys[: len(self.texts.partition)] if static else self.keys
         for some, chosen in _alike(rows, assignments):
             if chosen:
-                text = self.texts.update([one.text for one in chosen], static=static)
-                columns: list[Sequence[Value]] = [self.times, self.ttls, *(one.cells for one in chosen), *keys]
+                text = self.texts.update([assignment.text for assignment in chosen], static=static)
+                columns: list[Sequence[Value]] = [
+                    self.times,
+                    self.ttls,
+                    *(assignment.cells for assignment in chosen),
+                    *keys,
+                ]
                 yield from ((row, (text, [cells[row] for cells in columns])) for row in some)
 
     def _assignments(self, column: Column) -> list[Assignment]:
@@ -207,7 +220,7 @@ class _Changes:
         put, keys = self._present(values), deleted_elements_type(column.type)
         cells = as_bytes(encode(log_value_type(column.type), values))
         gone, gone_keys = self._present(removals), as_bytes(encode(keys, removals))
-        made = [
+        assignments = [
             Assignment(to(column.name), deleted, self._live(cells), column.name),
             Assignment(added(column.name), put & ~deleted & ~self.expired, cells),
             Assignment(removed(column.name), gone & ~deleted, gone_keys),
@@ -215,20 +228,22 @@ class _Changes:
         ]
         expired = put & self.expired
         if expired.any():
-            given = pa.ListArray.from_arrays(values.offsets, values.keys) if pa.types.is_map(values.type) else values
-            made.append(Assignment(removed(column.name), expired, as_bytes(encode(keys, given)), apart=True))
-        return made
+            elements = pa.ListArray.from_arrays(values.offsets, values.keys) if pa.types.is_map(values.type) else values
+            assignments.append(Assignment(removed(column.name), expired, as_bytes(encode(keys, elements)), apart=True))
+        return assignments
 
     def _of_fields(self, column: Column, values: pa.Array, deleted: Array, removals: pa.Array) -> list[Assignment]:
-        made = [Assignment(to(column.name), deleted, self._live(as_bytes(encode(column.type, values))), column.name)]
+        assignments = [
+            Assignment(to(column.name), deleted, self._live(as_bytes(encode(column.type, values))), column.name)
+        ]
         parts = values.flatten()
         for number, (name, kind) in enumerate(zip(column.type.fields, column.type.args, strict=True)):
             put, gone = self._present(parts[number]), listed(removals, number)
             cells = self._live(as_bytes(encode(kind, parts[number])))
-            one = Assignment(to_field(column.name, name), (put | gone) & ~deleted, cells)
+            assignment = Assignment(to_field(column.name, name), (put | gone) & ~deleted, cells)
             # Beside the whole value, a field has a tombstone of its own.
-            made += [one, replace(one, mask=(gone | put & self.expired) & deleted, apart=True)]
-        return made
+            assignments += [assignment, replace(assignment, mask=(gone | put & self.expired) & deleted, apart=True)]
+        return assignments
 
     def _live(self, cells: Cells) -> Cells:
         """The cells, with null for those that have expired."""
@@ -237,8 +252,8 @@ class _Changes:
         return [None if gone else cell for cell, gone in zip(cells, self.expired.tolist(), strict=True)]
 
     def _present(self, values: pa.Array) -> Array:
-        found: Array = values.is_valid().to_numpy(zero_copy_only=False)
-        return found
+        present: Array = values.is_valid().to_numpy(zero_copy_only=False)
+        return present
 
     def _names(self, column: str, name: str) -> Array:
         """The changes whose list of names in `column` has this one."""
@@ -250,8 +265,10 @@ def _alike(rows: Array, assignments: list[Assignment]) -> Iterator[tuple[list[in
     places = np.flatnonzero(rows)
     if not len(places):
         return
-    marks = np.column_stack([np.empty((len(places), 0), np.bool_), *(one.mask[places] for one in assignments)])
+    marks = np.column_stack(
+        [np.empty((len(places), 0), np.bool_), *(assignment.mask[places] for assignment in assignments)]
+    )
     kinds, kind_of = np.unique(marks, axis=0, return_inverse=True)
     for number, kind in enumerate(kinds):
-        chosen = [one for one, there in zip(assignments, kind, strict=True) if there]
+        chosen = [assignment for assignment, there in zip(assignments, kind, strict=True) if there]
         yield places[kind_of.ravel() == number].tolist(), chosen

@@ -21,8 +21,8 @@ def position(key: Sequence[Column], values: Sequence[bytes], weight: int) -> tup
 
 
 def _part(column: Column, cell: bytes) -> Any:
-    found = ordered(column.type, cell)
-    return _Descending(found) if column.descending else found
+    sort_key = ordered(column.type, cell)
+    return _Descending(sort_key) if column.descending else sort_key
 
 
 @total_ordering
@@ -109,27 +109,27 @@ def _uuid(kind: CqlType, cell: bytes) -> Any:
 
 def _elements(kind: CqlType, cell: bytes) -> Any:
     """Lists, sets and maps: element by element."""
-    found: list[Any] = []
+    elements: list[Any] = []
     at = 4
     kinds = kind.args
     while at < len(cell):
         length = int.from_bytes(cell[at : at + 4], "big", signed=True)
         at += 4
-        found.append(ordered(kinds[len(found) % len(kinds)], cell[at : at + max(length, 0)]))
+        elements.append(ordered(kinds[len(elements) % len(kinds)], cell[at : at + max(length, 0)]))
         at += max(length, 0)
-    return tuple(found)
+    return tuple(elements)
 
 
 def _fields(kind: CqlType, cell: bytes) -> Any:
     """Tuples and user types: field by field, null first."""
-    found: list[Any] = []
+    fields: list[Any] = []
     at = 0
     while at < len(cell):
         length = int.from_bytes(cell[at : at + 4], "big", signed=True)
         at += 4
-        found.append((-1,) if length < 0 else ordered(kind.args[len(found)], cell[at : at + length]))
+        fields.append((-1,) if length < 0 else ordered(kind.args[len(fields)], cell[at : at + length]))
         at += max(length, 0)
-    return tuple(found)
+    return tuple(fields)
 
 
 _BYTES = ("ascii", "blob", "text", "varchar")

@@ -1,6 +1,6 @@
 """Whether a table can take the events of a topic: nothing of an event is left out without a word.
 
-The schemas in a registry are compared with the table when a query is built. What a record alone tells becomes the
+The schemas in a registry are compared with the table when a query is built. What only a record shows becomes the
 reason of its problem: another kind of event, a key with other columns, a column that the table does not have.
 """
 
@@ -29,7 +29,7 @@ NO_EVENT = f"it is not an extended event with the times of writes: {WITH_TIMES}"
 
 def require_fit(event: EventMembers, table: CqlTable, topic: str) -> None:
     """Raise PenstockError if events of the newest schema cannot be applied to the table."""
-    if any(event.given(name) is None for name in NEEDED):
+    if any(event.decoded_type(name) is None for name in NEEDED):
         raise PenstockError(
             "the records are not extended events with the times of writes", where=f"topic {topic}", next=WITH_TIMES
         )
@@ -54,7 +54,7 @@ def require_fit(event: EventMembers, table: CqlTable, topic: str) -> None:
 def reasons(event: EventMembers, table: CqlTable, rows: Column | None) -> list[Column]:
     """Why an event cannot be applied, each null if it can; the first one counts.
 
-    `rows` are the names of the columns of a snapshot's row, where the format does not tell them by a schema.
+    `rows` are the names of the columns of a snapshot's row, where the format has no schema with them.
     """
     return [_other_kind(event), _other_key(event, table), _other_columns(event, table, rows)]
 
@@ -71,7 +71,7 @@ def _other_kind(event: EventMembers) -> Column:
     op = event.member("op")
     needed = [event.has(KEY), event.has("times"), event.has("source", "ts_us")]
     needed.append((op == "r") | (op.isin("c", "u", "d") & event.has("change")))
-    whole = reduce(lambda one, other: one & other, needed)
+    whole = reduce(lambda condition, other: condition & other, needed)
     return F.when(~F.coalesce(whole, F.lit(False)), NO_EVENT)
 
 
@@ -95,7 +95,7 @@ def _missing(event: EventMembers, names: Iterable[str]) -> Column:
 
 def _other_columns(event: EventMembers, table: CqlTable, rows: Column | None) -> Column:
     known = [column.name for column in table.values]
-    if event.given("change", "values") is not None:
+    if event.decoded_type("change", "values") is not None:
         # An older schema may have had more than the newest one, to which records are converted.
         known = [name for name in known if field_name(name) in event.names("change", "values")]
     op = event.member("op")

@@ -27,10 +27,10 @@ class EventMembers:
 
     def type(self, *path: str) -> st.DataType | None:
         """The type of a member of the events; None if they do not have it."""
-        given, exact = self.given(*path), self._exact(*path)
-        return given if given is None or exact is None else bare_type(given, exact)
+        decoded, exact = self.decoded_type(*path), self._exact(*path)
+        return decoded if decoded is None or exact is None else bare_type(decoded, exact)
 
-    def given(self, *path: str) -> st.DataType | None:
+    def decoded_type(self, *path: str) -> st.DataType | None:
         """The type of a member as it was decoded; None if the events do not have it."""
         kind = self._schema
         for name in path:
@@ -41,32 +41,32 @@ class EventMembers:
 
     def names(self, *path: str) -> set[str]:
         """The names of the members of a member; none if the events do not have it."""
-        kind = self.given(*path)
+        kind = self.decoded_type(*path)
         return set(kind.names) if isinstance(kind, st.StructType) else set()
 
     def member(self, *path: str) -> Column:
         """A member of the events; null if they do not have it."""
-        given, exact = self.given(*path), self._exact(*path)
-        if given is None:
+        decoded, exact = self.decoded_type(*path), self._exact(*path)
+        if decoded is None:
             return F.lit(None)
-        found = self._raw(*path)
-        return found if exact is None else unwrapped(found, given, exact)
+        raw = self._raw(*path)
+        return raw if exact is None else unwrapped(raw, decoded, exact)
 
     def has(self, *path: str) -> Column:
         """Whether an event has a member that is not null."""
-        return F.lit(False) if self.given(*path) is None else self._raw(*path).isNotNull()
+        return F.lit(False) if self.decoded_type(*path) is None else self._raw(*path).isNotNull()
 
     def _exact(self, *path: str) -> Schema | None:
         """The schema of a member of events from Protobuf."""
-        found = self._exact_schema
+        schema = self._exact_schema
         for name in path:
-            if found is None:
+            if schema is None:
                 return None
-            found = next((one for one in found["fields"] if field_name(one["field"]) == name), None)
-        return found
+            schema = next((member for member in schema["fields"] if field_name(member["field"]) == name), None)
+        return schema
 
     def _raw(self, *path: str) -> Column:
-        found = self._event
+        member = self._event
         for name in path:
-            found = found.getField(name)
-        return found
+            member = member.getField(name)
+        return member

@@ -67,7 +67,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True)
 class FragmentReader:
-    """Reads a table of one cluster; made by `fragment_reader`."""
+    """Reads a table of one cluster; from `fragment_reader`."""
 
     side: Side
     table: CqlTable
@@ -83,17 +83,17 @@ class FragmentReader:
 
     def partition(self, key: Key) -> list[Iterator[Fragment]]:
         """The sources of one partition; without any if there is no such partition."""
-        found: list[Iterator[Fragment]] = []
+        sources: list[Iterator[Fragment]] = []
         for node in self._nodes():
-            found += self._sources_of(node, key)
-        return found
+            sources += self._sources_of(node, key)
+        return sources
 
     def _read(self, after: int, until: int) -> Iterator[Partition]:
         key = token_of_key(self.table)
         text = f"{self._select} WHERE {key} > ? AND {key} <= ?"
         bounds = [bound.to_bytes(8, "big", signed=True) for bound in (after, until)]
         streams = [
-            groupby(self._fragments(_Request(self, text, bounds, node).pages(), node), lambda one: one.key)
+            groupby(self._fragments(_Request(self, text, bounds, node).pages(), node), lambda fragment: fragment.key)
             for node in self._nodes()
         ]
         heads = [(stream, head) for stream in streams if (head := _head(stream))]
@@ -111,8 +111,8 @@ class FragmentReader:
         bounds = [bound.to_bytes(8, "big", signed=True) for bound in (after, until)]
         for page in _Request(self, text, bounds, None).pages():
             for cells in self._rows(page, len(self.table.partition_key)):
-                found: Key = tuple(cell or b"" for cell in cells)
-                yield Partition(token_of(found), found, None)
+                partition: Key = tuple(cell or b"" for cell in cells)
+                yield Partition(token_of(partition), partition, None)
 
     def _sources_of(self, node: Any, key: Key) -> list[Iterator[Fragment]]:
         where = " AND ".join(f"{quoted(column.name)} = ?" for column in self.table.partition_key)
@@ -122,7 +122,7 @@ class FragmentReader:
         if not self.by_key:
             return [self._fragments(pages, node, some)] if some else []
         if first.final:
-            return [iter(list(group)) for _, group in groupby(some, lambda one: one.source)]
+            return [iter(list(group)) for _, group in groupby(some, lambda fragment: fragment.source)]
         # A large partition: its sources are read beside each other, page by page.
         names = f"SELECT mutation_source FROM {self._name} WHERE {where} AND partition_region = 0 ALLOW FILTERING"
         sources = [row[0] or b"" for page in _Request(self, names, key, node).pages() for row in self._rows(page, 1)]
@@ -184,13 +184,13 @@ def token_of(key: Key) -> int:
 def nodes(link: CqlConnection) -> list[Any]:
     """All nodes that may have copies: those of `local_dc`, if it is set."""
     wanted = link.access.local_dc
-    found = [host for host in link.cluster.metadata.all_hosts() if wanted in ("", host.datacenter)]
-    return sorted(found, key=lambda host: str(host.endpoint))
+    hosts = [host for host in link.cluster.metadata.all_hosts() if wanted in ("", host.datacenter)]
+    return sorted(hosts, key=lambda host: str(host.endpoint))
 
 
 def _head(stream: Iterator[tuple[Key, Iterator[Fragment]]]) -> tuple[int, Key, Iterator[Fragment]] | None:
-    found = next(stream, None)
-    return (token_of(found[0]), *found) if found else None
+    head = next(stream, None)
+    return (token_of(head[0]), *head) if head else None
 
 
 def _prefix(clustering: list[bytes | None], *, strip: bool) -> tuple[bytes, ...]:
@@ -208,7 +208,7 @@ class _Request:
         self.reader, self.text, self.values, self.node = reader, text, list(values), node
 
     def pages(self) -> Iterator[Page]:
-        """Each page is given when the next one is requested."""
+        """Each page is yielded when the next one is requested."""
         state: bytes | None = None
         future = self._send(state)
         while True:

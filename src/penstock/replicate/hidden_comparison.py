@@ -36,7 +36,7 @@ from penstock.replicate.table_scan import Scans
 log = logging.getLogger(__name__)
 
 MOST_PARTITIONS = 10_000
-"""Partitions that differ and are kept to be compared again; of more, only the number is known."""
+"""Partitions that differ and are compared again; of more, only the number is known."""
 SAME_TEXT = (
     *("ascii", "bigint", "blob", "boolean", "int", "smallint", "text", "timeuuid", "tinyint", "uuid", "varchar"),
     "varint",
@@ -48,7 +48,7 @@ OPTIONS = "SELECT gc_grace_seconds, extensions FROM system_schema.tables WHERE k
 
 @dataclass(frozen=True)
 class HiddenReport:
-    """What was found of what reads do not show.
+    """The differences in what reads do not show.
 
     `different` partitions differ, of which `described` has the first differences; `undecided` ones differed in every
     comparison, but were written in between. `repaired` partitions are equal after a repair.
@@ -73,10 +73,10 @@ class HiddenComparison:
 
     def compare(self) -> None:
         """Compare all partitions."""
-        found = self.different if self.sure else self.open
+        differences = self.different if self.sure else self.open
         for some, more in self._scanned():
             self.more += more
-            found |= some
+            differences |= some
 
     def again(self) -> None:
         """Compare those that are not decided, when all changes of before have arrived."""
@@ -138,16 +138,16 @@ class HiddenComparison:
 
         def work(items: list[tuple[int, int]]) -> Iterator[tuple[dict[Key, Unlike], int]]:
             for part in items:
-                found: dict[Key, Unlike] = {}
+                differences: dict[Key, Unlike] = {}
                 more = 0
                 for key, unlike in scans.differing(*bounds(*part)):
                     if not (hidden := _hidden(unlike)):
                         continue
-                    if len(found) < most:
-                        found[key] = hidden
+                    if len(differences) < most:
+                        differences[key] = hidden
                     else:
                         more += 1
-                yield found, more
+                yield differences, more
 
         yield from in_tasks(self.spark, work, list(pairwise(edges)))
 
@@ -163,7 +163,7 @@ class HiddenComparison:
 
 
 def _hidden(unlike: Unlike) -> Unlike:
-    """What a comparison of rows does not tell."""
+    """What a comparison of rows does not show."""
     return {path: both for path, both in unlike.items() if not read_by_rows(path, both)}
 
 
@@ -193,8 +193,8 @@ def hidden_scans(both: Scans, *, patience: timedelta, page_size: int) -> tuple[H
 
 
 def _shape(both: Scans, readers: list[FragmentReader], since: int) -> tuple[WantedFacts, list[str]]:
-    values = [one for one in both.source.columns if one.is_value and one.column]
-    shared = {one.column.name: one.column.type for one in values if one.column}
+    values = [scanned for scanned in both.source.columns if scanned.is_value and scanned.column]
+    shared = {scanned.column.name: scanned.column.type for scanned in values if scanned.column}
     lists = [name for name, kind in shared.items() if kind.nonfrozen_list]
     counters = [name for name, kind in shared.items() if kind.name == "counter"]
     collections = {name: kind for name, kind in shared.items() if kind.multi_cell and not kind.nonfrozen_list}
@@ -203,7 +203,7 @@ def _shape(both: Scans, readers: list[FragmentReader], since: int) -> tuple[Want
         clustering=both.source.table.clustering_key,
         columns=frozenset(shared) - {*lists, *counters},
         elements=frozenset(collections) - {*unknown},
-        timed=frozenset(one.column.name for one in values if one.column and one.timed),
+        timed=frozenset(scanned.column.name for scanned in values if scanned.column and scanned.timed),
         since=since,
     )
     unseen = []
@@ -242,7 +242,7 @@ def _since(readers: list[FragmentReader]) -> tuple[int, str]:
 
 
 def _grace(reader: FragmentReader) -> int | None:
-    """For how many seconds deletions are kept; None if that is not known."""
+    """For how many seconds nodes keep deletions; None if that is not known."""
     table = reader.table
     row = retrying(
         lambda: connection(reader.side.access).rows.execute(OPTIONS, (table.keyspace, table.name)).one(),

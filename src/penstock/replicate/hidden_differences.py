@@ -1,7 +1,7 @@
 """Compares what reads do not show (`hidden_state`) of two tables: partition by partition, as two streams.
 
 A partition's facts are summed up in a digest as they come, so a partition of any size needs no memory; those whose
-digests differ are read again, and only facts that differ are kept.
+digests differ are read again, and only facts that differ are collected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.replicate.hidden_state import (
 from penstock.replicate.row_differences import SLACK
 
 MOST_FACTS = 1000
-"""Facts of one partition that differ and are kept."""
+"""Facts of one partition that differ and are collected."""
 MOST_PENDING = 100_000
 """Facts of one partition that one side has and the other one may still have."""
 
@@ -65,9 +65,9 @@ class HiddenScans:
         """The partitions of the tokens (after, until] that differ."""
         for key, sides in self._joined(after, until):
             now = int(time.time())
-            one, other = (_Digest.of(facts(sources, self.shape, now)) for sources in sides)
-            if not one.agrees(other) and (found := self.unlike(key)):
-                yield key, found
+            source_digest, target_digest = (_Digest.of(facts(sources, self.shape, now)) for sources in sides)
+            if not source_digest.agrees(target_digest) and (unlike := self.unlike(key)):
+                yield key, unlike
 
     def unlike(self, key: Key) -> Unlike:
         """The facts of a partition that differ; the first ones, if they are many."""
@@ -75,12 +75,12 @@ class HiddenScans:
         # The target first, so that it cannot have what the source does not know yet.
         target, source = self.target.partition(key), self.source.partition(key)
         both_facts = facts(source, self.shape, now), facts(target, self.shape, now)
-        found = _unlike(*both_facts, self.shape.clustering)
+        unlike = _unlike(*both_facts, self.shape.clustering)
         # ScyllaDB shows a marker that expired as one that does not expire, once it is compacted.
         vague = self.source.by_key or self.target.by_key
         return {
             path: both
-            for path, both in found.items()
+            for path, both in unlike.items()
             if not _same(both, now + SLACK) and not (vague and path.kind == MARKER and _same_time(both))
         }
 
@@ -132,7 +132,7 @@ def _unlike(source: Iterator[Fact], target: Iterator[Fact], clustering: Sequence
     Both come in the same order, so a fact waits only as long as the other side lacks it.
     """
     waiting: tuple[dict[Path, WriteFacts], dict[Path, WriteFacts]] = ({}, {})
-    found: Unlike = {}
+    unlike: Unlike = {}
     last = [Path(PARTITION), Path(PARTITION)]
     for pair in zip_longest(source, target):
         for side, fact in enumerate(pair):
@@ -143,21 +143,21 @@ def _unlike(source: Iterator[Fact], target: Iterator[Fact], clustering: Sequence
             if (other := waiting[1 - side].pop(path, None)) is None:
                 waiting[side][path] = written
             elif other != written:
-                found[path] = Both(other, written) if side else Both(written, other)
-        if len(found) >= MOST_FACTS:
-            return found
+                unlike[path] = Both(other, written) if side else Both(written, other)
+        if len(unlike) >= MOST_FACTS:
+            return unlike
         if len(waiting[0]) + len(waiting[1]) > MOST_PENDING:
             # What the other side has not reached yet, it may still have.
             for side in (0, 1):
                 end = _order(last[1 - side], clustering)
-                for path in [one for one in waiting[side] if _order(one, clustering) >= end]:
+                for path in [pending for pending in waiting[side] if _order(pending, clustering) >= end]:
                     del waiting[side][path]
             break
     left = chain(
-        ((path, Both(one, None)) for path, one in waiting[0].items()),
-        ((path, Both(None, one)) for path, one in waiting[1].items()),
+        ((path, Both(written, None)) for path, written in waiting[0].items()),
+        ((path, Both(None, written)) for path, written in waiting[1].items()),
     )
-    return found | dict(islice(left, MOST_FACTS - len(found)))
+    return unlike | dict(islice(left, MOST_FACTS - len(unlike)))
 
 
 def _order(path: Path, clustering: Sequence[Column]) -> tuple[Any, ...]:
@@ -170,17 +170,17 @@ def _order(path: Path, clustering: Sequence[Column]) -> tuple[Any, ...]:
 
 def _same(both: Both, soon: int) -> bool:
     """Whether both are the same write, or one that a read compares, or one that expires about now."""
-    one, other = both
-    if one is None or other is None:
-        there = one or other
+    source, target = both
+    if source is None or target is None:
+        there = source or target
         return there is None or _ends(there, soon)
-    if one.time != other.time:
+    if source.time != target.time:
         return False
-    if one.dead or other.dead:
-        return (one.dead or _ends(one, soon)) and (other.dead or _ends(other, soon))
-    if one.expires is None or other.expires is None:
-        return one.expires is other.expires
-    return abs(one.expires - other.expires) <= SLACK
+    if source.dead or target.dead:
+        return (source.dead or _ends(source, soon)) and (target.dead or _ends(target, soon))
+    if source.expires is None or target.expires is None:
+        return source.expires is target.expires
+    return abs(source.expires - target.expires) <= SLACK
 
 
 def _same_time(both: Both) -> bool:
@@ -197,8 +197,8 @@ def proven(first: Mapping[Path, Both], second: Mapping[Path, Both]) -> Unlike:
 
 
 def read_by_rows(path: Path, both: Both) -> bool:
-    """Whether a comparison of rows tells this difference: of values that both sides would show."""
-    return path.kind == CELL and not any(one and one.dead for one in both)
+    """Whether a comparison of rows shows this difference: of values that both sides would show."""
+    return path.kind == CELL and not any(side and side.dead for side in both)
 
 
 # For people.

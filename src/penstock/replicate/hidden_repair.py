@@ -30,14 +30,14 @@ COVERED = "deleted in the target, at the same write time or later, by a deletion
 WITH_ROW = "it is written with its row, which does not differ"
 
 
-def repair(target: FragmentReader, found: Iterable[tuple[Key, Unlike]]) -> None:
+def repair(target: FragmentReader, differences: Iterable[tuple[Key, Unlike]]) -> None:
     """Write what CQL can say of these differences."""
     texts = TableStatements(target.table)
     writes = [
-        (partition_key(key), made)
-        for key, unlike in found
+        (partition_key(key), statements)
+        for key, unlike in differences
         for path, both in unlike.items()
-        if not reason(target, path, both) and (made := _statements(texts, target, key, path, both))
+        if not reason(target, path, both) and (statements := _statements(texts, target, key, path, both))
     ]
     _send(target, writes)
 

@@ -92,12 +92,12 @@ def _merged(
         return
 
     def placed(number: int, source: Iterator[Fragment]) -> Iterator[tuple[tuple[Any, ...], int, Fragment]]:
-        for one in source:
-            at = position(clustering, one.clustering, one.weight) if one.region == CLUSTERED else ()
-            yield (one.region, at), number, one
+        for fragment in source:
+            at = position(clustering, fragment.clustering, fragment.weight) if fragment.region == CLUSTERED else ()
+            yield (fragment.region, at), number, fragment
 
     streams = [placed(number, source) for number, source in enumerate(sources)]
-    for _, group in groupby(heapq.merge(*streams, key=lambda one: one[:2]), lambda one: one[0]):
+    for _, group in groupby(heapq.merge(*streams, key=lambda entry: entry[:2]), lambda entry: entry[0]):
         yield [(number, fragment) for _, number, fragment in group]
 
 
@@ -114,21 +114,21 @@ class _Partition:
         for some in places:
             first = some[0][1]
             if first.region == START:
-                self.deleted = max(_deleted(json.loads(one.metadata)["tombstone"]) for _, one in some)
+                self.deleted = max(_deleted(json.loads(fragment.metadata)["tombstone"]) for _, fragment in some)
                 if self.deleted >= self.shape.since:
                     yield Path(PARTITION), WriteFacts(self.deleted, dead=True)
             elif first.region == STATIC:
-                columns = [json.loads(one.metadata) for _, one in some]
+                columns = [json.loads(fragment.metadata) for _, fragment in some]
                 yield from self._columns(columns, None, self.deleted)
             elif first.region == CLUSTERED and first.weight:
                 yield from self._changed(some)
             elif first.region == CLUSTERED:
-                yield from self._row(first.clustering, [json.loads(one.metadata) for _, one in some])
+                yield from self._row(first.clustering, [json.loads(fragment.metadata) for _, fragment in some])
         yield from self.ranges.change(NEVER, LAST)
 
     def _changed(self, some: list[tuple[int, Fragment]]) -> Iterator[Fact]:
-        for number, one in some:
-            self.open[number] = _deleted(json.loads(one.metadata)["tombstone"])
+        for number, fragment in some:
+            self.open[number] = _deleted(json.loads(fragment.metadata)["tombstone"])
         seen = max(self.open)
         visible = seen if seen > self.deleted and seen >= self.shape.since else NEVER
         first = some[0][1]
@@ -137,23 +137,23 @@ class _Partition:
 
     def _row(self, row: tuple[bytes, ...], versions: list[dict[str, Any]]) -> Iterator[Fact]:
         covered = max(self.deleted, *self.open)
-        deleted = max(_deleted(one.get("tombstone")) for one in versions)
+        deleted = max(_deleted(version.get("tombstone")) for version in versions)
         if deleted > covered:
             if deleted >= self.shape.since:
                 self.ranges.row = row
                 yield Path(ROW, row), WriteFacts(deleted, dead=True)
             covered = deleted
-        markers = [self._written(one["marker"]) for one in versions if "marker" in one]
+        markers = [self._written(version["marker"]) for version in versions if "marker" in version]
         if markers and (marker := _newest(markers)).time > covered and self._counts(marker):
             yield Path(MARKER, row), marker
-        yield from self._columns([one["columns"] for one in versions], row, covered)
+        yield from self._columns([version["columns"] for version in versions], row, covered)
 
     def _columns(self, versions: list[dict[str, Any]], row: tuple[bytes, ...] | None, covered: int) -> Iterator[Fact]:
         # Most rows have one version.
-        names = versions[0] if len(versions) == 1 else dict.fromkeys(name for one in versions for name in one)
+        names = versions[0] if len(versions) == 1 else dict.fromkeys(name for version in versions for name in version)
         for name in names:
             if name in self.shape.columns:
-                cells = [one[name] for one in versions if name in one]
+                cells = [version[name] for version in versions if name in version]
                 if "cells" in cells[0]:
                     yield from self._collection(name, cells, row, covered)
                 else:
@@ -170,7 +170,7 @@ class _Partition:
     def _collection(
         self, name: str, versions: list[dict[str, Any]], row: tuple[bytes, ...] | None, covered: int
     ) -> Iterator[Fact]:
-        deleted = max(_deleted(one.get("tombstone")) for one in versions)
+        deleted = max(_deleted(version.get("tombstone")) for version in versions)
         if deleted > covered:
             if deleted >= self.shape.since:
                 yield Path(COLLECTION, row, column=name), WriteFacts(deleted, dead=True)
@@ -178,8 +178,8 @@ class _Partition:
         if name not in self.shape.elements:
             return
         newest: dict[str, WriteFacts] = {}
-        for one in versions:
-            for cell in one["cells"]:
+        for version in versions:
+            for cell in version["cells"]:
                 written, key = self._written(cell["value"]), cell["key"]
                 newest[key] = _newest((written, newest.get(key, written)))
         for key, written in newest.items():
@@ -237,7 +237,7 @@ def _range(time: int, start: Place, end: Place) -> Fact:
 
 
 def _newest(versions: Iterable[WriteFacts]) -> WriteFacts:
-    return max(versions, key=lambda one: (one.time, one.dead, one.expires or 0))
+    return max(versions, key=lambda written: (written.time, written.dead, written.expires or 0))
 
 
 def _deleted(tombstone: Mapping[str, Any] | None) -> int:

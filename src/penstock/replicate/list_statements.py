@@ -2,7 +2,7 @@
 
 Databases make the keys of a list's elements themselves, from their clocks. So the same list written twice at the same
 time is there twice: the second write does not hide the elements of the first one. Therefore the list of the target is
-read first: what is as new as the change stays. Where the database does not tell when elements were written, a list that
+read first: what is as new as the change stays. Where the database does not show when elements were written, a list that
 is the same already is not written.
 """
 
@@ -65,7 +65,7 @@ class ListStatements:
     ) -> None:
         self.access, self.texts, self.table, self.limits = access, texts, texts.table, limits
         self.least = least
-        self.columns = [one for one in self.table.values if one.type.nonfrozen_list]
+        self.columns = [column for column in self.table.values if column.type.nonfrozen_list]
         self.timed = timed_columns(access, self.table, limits.patience) if self.columns else frozenset()
 
     def of(self, batch: pa.RecordBatch, now: int) -> dict[int, list[Statement]]:
@@ -76,12 +76,12 @@ class ListStatements:
                 known = newest.get((column.name, write.key))
                 if known is None or _hides(write, known):
                     newest[column.name, write.key] = write
-        found: dict[int, list[Statement]] = defaultdict(list)
+        statements: dict[int, list[Statement]] = defaultdict(list)
         for column in self.columns:
             writes = [write for (name, _), write in newest.items() if name == column.name]
             for write, time in self._to_write(column, writes):
-                found[write.row] += self._statements(write, time, now)
-        return found
+                statements[write.row] += self._statements(write, time, now)
+        return statements
 
     def _writes(self, column: Column, batch: pa.RecordBatch, now: int) -> Iterator[ListWrite]:
         static = column.kind == "static"
@@ -91,8 +91,8 @@ class ListStatements:
         for row, (values, expiries, time) in self._given(column, batch, times):
             elements = as_bytes(encode(column.type.args[0], values))
             ends = [None] * len(elements) if expiries is None else expiries
-            live = [(one, end) for one, end in zip(elements, ends, strict=True) if end is None or end > now]
-            yield ListWrite(row, column, keys[row], time, [one for one, _ in live], [end for _, end in live])  # type: ignore[misc]
+            live = [(element, end) for element, end in zip(elements, ends, strict=True) if end is None or end > now]
+            yield ListWrite(row, column, keys[row], time, [element for element, _ in live], [end for _, end in live])  # type: ignore[misc]
 
     def _given(
         self, column: Column, batch: pa.RecordBatch, times: Sequence[int]
@@ -152,19 +152,19 @@ class ListStatements:
             where=self.table.full_name,
             table=self.table,
         )
-        found: list[tuple[bytes | None, int | None]] = []
+        lists: list[tuple[bytes | None, int | None]] = []
         for page in pages:
             buffer, starts, lengths = indexed(page.data, page.rows, 1 + timed, where=self.table.full_name)
             if not page.rows or lengths[0, 0] < 0:
-                found.append((None, None))
+                lists.append((None, None))
                 continue
             cell = ColumnCells(buffer, starts[:, 0], lengths[:, 0]).text(0)
             newest = None
             if timed and lengths[0, 1] >= 0:
                 times = decode(_TIMES, ColumnCells(buffer, starts[:, 1], lengths[:, 1]), pa.list_(pa.int64()))
                 newest = pc.max(times.values).as_py()
-            found.append((cell, newest))
-        return found
+            lists.append((cell, newest))
+        return lists
 
     def _statements(self, write: ListWrite, time: int, now: int) -> Iterator[Statement]:
         """One statement sets the list, and more append to it if its elements do not expire together."""
@@ -172,7 +172,7 @@ class ListStatements:
         key: Cells = list(write.key)
         at = time.to_bytes(8, "big", signed=True)
         parts = [
-            (end, [one for one, _ in some])
+            (end, [element for element, _ in some])
             for end, some in groupby(zip(write.elements, write.expiries, strict=True), lambda pair: pair[1])
         ]
         for number, (end, elements) in enumerate(parts or [(None, [])]):

@@ -113,7 +113,7 @@ def left_of(scan: TableScan, pair: Pair) -> dict[str, str]:
     if pair.source is None or pair.target is None:
         return {ROW: DELETED if pair.target is None else LATER}
     columns = zip(scan.value_columns, pair.source, pair.target, strict=True)
-    reasons = ((column.name, _of_column(column, one, other)) for column, one, other in columns)
+    reasons = ((column.name, _of_column(column, source, target)) for column, source, target in columns)
     return {name: reason for name, reason in reasons if reason}
 
 
@@ -147,7 +147,7 @@ def reads_alike(scan: TableScan, pair: Pair) -> bool:
     if pair.source is None or pair.target is None:
         return False
     columns = zip(scan.value_columns, pair.source, pair.target, strict=True)
-    return all(_read_alike(parts_of(column, one), parts_of(column, other)) for column, one, other in columns)
+    return all(_read_alike(parts_of(column, source), parts_of(column, target)) for column, source, target in columns)
 
 
 def _read_alike(ours: dict[bytes, CellState], theirs: dict[bytes, CellState]) -> bool:

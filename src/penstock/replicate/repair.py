@@ -1,7 +1,7 @@
 """Writes rows that differ from the source to the target, with the times that they have there.
 
 What only the target has is deleted at the time at which it was written. So nothing that is newer is touched: a value
-that the target got later than the source's stays, and is told as a difference that is left.
+that the target got later than the source's stays, and is reported as a difference that is left.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def repair(
 def send(target: TableScan, writes: Iterable[tuple[bytes, list[Statement]]]) -> None:
     """Write to the target; the statements come with their partitions."""
     access, keyspace, limits = target.side.access, target.table.keyspace, RequestLimits(patience=target.patience)
-    requests = together(access, keyspace, [one for one in writes if one[1]], limits)
+    requests = together(access, keyspace, [write for write in writes if write[1]], limits)
     send_all(access, keyspace, requests, limits, what="repairing", where=target.table.full_name)
 
 
@@ -78,8 +78,8 @@ def _deletions(target: TableScan, key: Key, pair: Pair) -> Iterator[Statement]:
     texts = TableStatements(target.table)
     if pair.source is None and is_row(texts, key):
         yield row_deletion(texts, key, newest_of(target, pair.target) or now_micros())
-    for column, one, other in columns_of(target, pair):
-        yield from column_deletions(texts, column, key, one, other)
+    for column, source_cell, target_cell in columns_of(target, pair):
+        yield from column_deletions(texts, column, key, source_cell, target_cell)
 
 
 def is_row(texts: TableStatements, key: Key) -> bool:
@@ -102,11 +102,11 @@ def columns_of(scan: TableScan, pair: Pair) -> Iterator[tuple[Column, Cell, Cell
     """The columns as both sides have them; of a row that the source lacks, the static ones."""
     nothing = tuple(Cell(None) for _ in scan.value_columns)
     ours, theirs = (row or pair.sibling or nothing for row in (pair.source, pair.target))
-    for column, one, other in zip(scan.value_columns, ours, theirs, strict=True):
+    for column, source_cell, target_cell in zip(scan.value_columns, ours, theirs, strict=True):
         if column.kind == "static":
-            yield column, one, other
+            yield column, source_cell, target_cell
         elif pair.source is not None:
-            yield column, one, other if pair.target else Cell(None)
+            yield column, source_cell, target_cell if pair.target else Cell(None)
 
 
 def column_deletions(

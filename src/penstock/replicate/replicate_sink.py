@@ -133,8 +133,8 @@ def _two_ways(source: Side, access: Access, target: CqlTable, limits: RequestLim
         AppliedGroups(source.access, table.keyspace, table.name, limits),
         AppliedGroups(access, target.keyspace, target.name, limits),
     )
-    for one in both:
-        one.create(limits.patience)
+    for groups in both:
+        groups.create(limits.patience)
     return TwoWays(*both)
 
 
@@ -177,7 +177,10 @@ def _require_key(known: Layout, table: CqlTable) -> None:
         tuple(tuple(column.name for column in key) for key in (table.partition_key, table.clustering_key)),
     )
     if keys[0] != keys[1]:
-        source, target = (f"({', '.join(one)}), {', '.join(two)}".rstrip(", ") for one, two in keys)
+        source, target = (
+            f"({', '.join(partition_key)}), {', '.join(clustering_key)}".rstrip(", ")
+            for partition_key, clustering_key in keys
+        )
         raise PenstockError(
             f"the tables have different keys: {known.full_name} has {source}; {table.full_name} has {target}",
             where=WHERE,
@@ -233,7 +236,7 @@ class ChangeWriter:
                 table=self.table,
                 repeated=repeated.append,
             )
-            size += sum(size_of(one.statements) for one in requests)
+            size += sum(size_of(request.statements) for request in requests)
             written.acknowledged(batch.num_rows, events)
         yield written.counts(bytes=size, retries=sum(repeated)).batch()
 
@@ -285,15 +288,15 @@ def mutations(
 
     `now` is in seconds since 1970.
     """
-    made = _statements(texts, batch, now, markers)
+    statements_of_rows = _statements(texts, batch, now, markers)
     if lists.columns:
         for row, statements in lists.of(batch, now).items():
-            made[row] += statements
+            statements_of_rows[row] += statements
     groups: dict[tuple[object, bytes, bytes], list[Statement]] = defaultdict(list)
     times, streams = batch.column("time").to_pylist(), batch.column("stream_id").to_pylist()
     for row, partition in enumerate(partitions(texts.table, batch)):
         # The rows of a snapshot were not written together.
-        groups[times[row] or row, streams[row], partition] += made[row]
+        groups[times[row] or row, streams[row], partition] += statements_of_rows[row]
     for (_, _, partition), statements in groups.items():
         for first in range(0, len(statements), MOST_STATEMENTS):
             yield partition, statements[first : first + MOST_STATEMENTS]
@@ -303,8 +306,8 @@ def _statements(texts: TableStatements, batch: pa.RecordBatch, now: int, markers
     """The statements of each change, and of each row of a snapshot, but not of their lists."""
     snapshot = pc.equal(batch.column("op"), "r")
     rows, changes = batch.filter(snapshot), batch.filter(pc.invert(snapshot))
-    made = {
+    statements = {
         True: iter(row_statements(texts, rows, now, markers=markers) if rows.num_rows else []),
         False: iter(change_statements(texts, changes, now) if changes.num_rows else []),
     }
-    return [next(made[one]) for one in snapshot.to_pylist()]
+    return [next(statements[is_snapshot]) for is_snapshot in snapshot.to_pylist()]

@@ -33,7 +33,7 @@ PATIENCE = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class TablePair:
-    """A table "keyspace.table" of the source, and the one of the target that is kept equal to it."""
+    """A table "keyspace.table" of the source, and the one of the target that gets its changes."""
 
     source: str
     target: str
@@ -117,7 +117,7 @@ class Replication:
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
         """The queries by the name of their checkpoint; called at each start, so that the tables are as they are now."""
-        found: dict[str, Query]
+        queries: dict[str, Query]
         for pair in self.pairs:
             table = described(self.source, pair.source, PATIENCE)
             prepare(
@@ -130,20 +130,20 @@ class Replication:
                 logged=self.two_ways,
             )
         if self.two_ways:
-            found = {}
+            queries = {}
             for pair in self.pairs:
                 here, there = Side(pair.source, self.source), Side(pair.target, self.target_access)
-                found[pair.name] = self._carried(spark, here, there, pair.name)
-                found[f"{pair.name}.back"] = self._carried(spark, there, here, f"{pair.name}.back")
-            return found
+                queries[pair.name] = self._carried(spark, here, there, pair.name)
+                queries[f"{pair.name}.back"] = self._carried(spark, there, here, f"{pair.name}.back")
+            return queries
         if self.through is None:
             return {pair.name: self._applied(pair, self._changes(spark, pair)) for pair in self.pairs}
         self.through.create(map(self.through.topic, self.pairs))
-        found = {}
+        queries = {}
         for pair in self.pairs:
-            found[f"{pair.name}.out"] = self._sent(self.through, pair, self._changes(spark, pair))
-            found[f"{pair.name}.in"] = self._applied(pair, self._received(self.through, spark, pair))
-        return found
+            queries[f"{pair.name}.out"] = self._sent(self.through, pair, self._changes(spark, pair))
+            queries[f"{pair.name}.in"] = self._applied(pair, self._received(self.through, spark, pair))
+        return queries
 
     def _carried(self, spark: SparkSession, source: Side, target: Side, name: str) -> Query:
         """One of the two directions."""
@@ -168,14 +168,14 @@ class Replication:
         )
 
     def _sent(self, through: Through, pair: TablePair, changes: DataFrame) -> Query:
-        made = events(
+        records = events(
             changes,
             topic=through.topic(pair),
             prefix=through.prefix,
             format=through.codec,
             registry=through.registry,
         )
-        return write(made, kafka_sink(servers=through.servers, options=through.options), name=f"{pair.name}.out")
+        return write(records, kafka_sink(servers=through.servers, options=through.options), name=f"{pair.name}.out")
 
     def _received(self, through: Through, spark: SparkSession, pair: TablePair) -> DataFrame:
         return received(
@@ -197,6 +197,6 @@ class Replication:
 
 def _options(access: Access) -> dict[str, Any]:
     """The arguments that reach a cluster."""
-    given = {name: getattr(access, name) for name in Access.__dataclass_fields__}
+    arguments = {name: getattr(access, name) for name in Access.__dataclass_fields__}
     # Without those that are not set; only sink connectors translate addresses.
-    return {name: value for name, value in given.items() if value not in ("", ())}
+    return {name: value for name, value in arguments.items() if value not in ("", ())}

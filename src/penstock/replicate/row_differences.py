@@ -6,7 +6,7 @@ in both comparisons will stay so; and a write that one side had first must be on
 one. What is neither proven nor gone is compared again. The target is read before the source, so that it cannot have
 what the source does not know yet. The same holds where changes go both ways.
 
-Deletions and the markers of rows have no times that a database tells. So a row without values that was deleted and
+Deletions and the markers of rows have no times that a database shows. So a row without values that was deleted and
 inserted again between two comparisons looks as if it had stayed; and where changes go both ways, so does a value that
 one side got and deleted again.
 """
@@ -32,7 +32,7 @@ SLACK = 2
 
 class Cell(NamedTuple):
     """A column of a row: its bytes, when it or its elements were written (microseconds), and when they expire
-    (seconds since 1970); the times are left out if the database does not tell them."""
+    (seconds since 1970); the times are left out if the database does not show them."""
 
     value: bytes | None
     times: tuple[int | None, ...] = ()
@@ -85,12 +85,12 @@ def differing(source: TableScan, target: TableScan, after: int, until: int) -> I
 
 def _rows(scan: TableScan, after: int, until: int) -> dict[Key, tuple[Cell, ...]]:
     reader = _Reader(scan.columns)
-    found: dict[Key, tuple[Cell, ...]] = {}
+    rows: dict[Key, tuple[Cell, ...]] = {}
     for page in scan.pages(after, until):
         buffer, starts, lengths = scan.cells(page)
         data = buffer.tobytes()
-        found |= (reader.row(data, starts[row], lengths[row], page.asked) for row in range(page.rows))
-    return found
+        rows |= (reader.row(data, starts[row], lengths[row], page.asked) for row in range(page.rows))
+    return rows
 
 
 class _Reader:
@@ -98,7 +98,9 @@ class _Reader:
 
     def __init__(self, columns: Sequence[Scanned]) -> None:
         self.keys = [place for place, column in enumerate(columns) if column.kind == KEY]
-        self.values = [(place, one) for place, one in enumerate(columns) if one.kind == CELL and one.is_value]
+        self.values = [
+            (place, column) for place, column in enumerate(columns) if column.kind == CELL and column.is_value
+        ]
 
     def row(self, data: bytes, starts: Array, lengths: Array, now: int) -> tuple[Key, tuple[Cell, ...]]:
         cells = [
@@ -121,21 +123,21 @@ def _numbers(cell: bytes | None, width: int) -> list[int | None]:
         return [None]
     if len(cell) == width:
         return [int.from_bytes(cell, "big", signed=True)]
-    found: list[int | None] = []
+    numbers: list[int | None] = []
     at = 4
     while at < len(cell):
         (length,) = struct.unpack_from(">i", cell, at)
         at += 4
-        found.append(int.from_bytes(cell[at : at + length], "big", signed=True) if length == width else None)
+        numbers.append(int.from_bytes(cell[at : at + length], "big", signed=True) if length == width else None)
         at += max(length, 0)
-    return found
+    return numbers
 
 
 def _same(pair: Pair, level: int, soon: int) -> bool:
     if pair.source is None or pair.target is None:
         return pair.source is pair.target
     cells = zip(pair.source, pair.target, strict=True)
-    return all(_alike(one, other, level) or _ends(one, soon) or _ends(other, soon) for one, other in cells)
+    return all(_alike(source, target, level) or _ends(source, soon) or _ends(target, soon) for source, target in cells)
 
 
 def _whole_ends(key: Key, pair: Pair, scan: TableScan, soon: int) -> bool:
@@ -156,13 +158,13 @@ def _ends(cell: Cell, soon: int) -> bool:
     return any(expiry is not None and expiry <= soon for expiry in cell.expiries)
 
 
-def _alike(one: Cell, other: Cell, level: int) -> bool:
-    return one.value == other.value if level < 2 else _unchanged(one, other)
+def _alike(cell: Cell, other: Cell, level: int) -> bool:
+    return cell.value == other.value if level < 2 else _unchanged(cell, other)
 
 
-def _unchanged(one: Cell, other: Cell) -> bool:
-    """Whether both are the same write, as far as the database tells."""
-    return one.value == other.value and one.times == other.times and expire_together(one.expiries, other.expiries)
+def _unchanged(cell: Cell, other: Cell) -> bool:
+    """Whether both are the same write, as far as the database shows."""
+    return cell.value == other.value and cell.times == other.times and expire_together(cell.expiries, other.expiries)
 
 
 def expire_together(ours: Sequence[int | None], theirs: Sequence[int | None]) -> bool:
@@ -179,14 +181,16 @@ def proven(first: Pair, second: Pair, level: int) -> bool:
     if first.source is None or first.target is None or second.source is None or second.target is None:
         return _stays(first.source, second.source) and _stays(first.target, second.target)
     columns = zip(first.source, first.target, second.source, second.target, strict=True)
-    return any(_proven(one, other, one_then, other_then, level) for one, other, one_then, other_then in columns)
+    return any(
+        _proven(source, target, source_then, target_then, level) for source, target, source_then, target_then in columns
+    )
 
 
 def _stays(first: Row, second: Row) -> bool:
     """Whether a row is the same in both comparisons, or missing in both."""
     if first is None or second is None:
         return first is second
-    return all(_unchanged(one, other) for one, other in zip(first, second, strict=True))
+    return all(_unchanged(first_cell, second_cell) for first_cell, second_cell in zip(first, second, strict=True))
 
 
 def _proven(source: Cell, target: Cell, source_then: Cell, target_then: Cell, level: int) -> bool:
@@ -202,8 +206,8 @@ def _proven(source: Cell, target: Cell, source_then: Cell, target_then: Cell, le
     return stays and _is_older(source_then, target)
 
 
-def _is_older(one: Cell, other: Cell) -> bool:
-    return one.written is not None and other.written is not None and one.written < other.written
+def _is_older(cell: Cell, other: Cell) -> bool:
+    return cell.written is not None and other.written is not None and cell.written < other.written
 
 
 @dataclass(frozen=True)
@@ -226,19 +230,19 @@ def described(scan: TableScan, key: Key, pair: Pair, now: int) -> Difference:
     text = _key_text(scan, key)
     if pair.source is None or pair.target is None:
         return Difference(text, "source" if pair.source is None else "target", {})
-    found: dict[str, tuple[str, str]] = {}
-    for column, one, other in zip(scan.value_columns, pair.source, pair.target, strict=True):
-        name, both = column.name, one.value is not None and other.value is not None
-        if one.value != other.value:
-            found[name] = (
-                value_text(column.type, cells_of([one.value])),
-                value_text(column.type, cells_of([other.value])),
+    texts_by_column: dict[str, tuple[str, str]] = {}
+    for column, source, target in zip(scan.value_columns, pair.source, pair.target, strict=True):
+        name, both = column.name, source.value is not None and target.value is not None
+        if source.value != target.value:
+            texts_by_column[name] = (
+                value_text(column.type, cells_of([source.value])),
+                value_text(column.type, cells_of([target.value])),
             )
-        if both and scan.level > 1 and one.times != other.times:
-            found[f"writetime({name})"] = _listed(one.times), _listed(other.times)
-        if both and scan.level > 1 and not expire_together(one.expiries, other.expiries):
-            found[f"ttl({name})"] = _listed(_left(one, now)), _listed(_left(other, now))
-    return Difference(text, "", found)
+        if both and scan.level > 1 and source.times != target.times:
+            texts_by_column[f"writetime({name})"] = _listed(source.times), _listed(target.times)
+        if both and scan.level > 1 and not expire_together(source.expiries, target.expiries):
+            texts_by_column[f"ttl({name})"] = _listed(_left(source, now)), _listed(_left(target, now))
+    return Difference(text, "", texts_by_column)
 
 
 def _key_text(scan: TableScan, key: Key) -> str:

@@ -1,6 +1,6 @@
 """Digests of a table's rows, by ranges of their tokens: two tables whose digests are equal have equal rows.
 
-A row's hash is made of the bytes of its cells as the database sends them, with their write times. A bucket keeps the
+A row's hash comes from the bytes of its cells as the database sends them, with their write times. A bucket keeps the
 number of its rows, and of two independent hashes of 64 bits the XOR and the sum: XOR alone would not see two equal rows
 more, nor the sum of one hash two differences that cancel each other. The key is in the hash, so values that were
 swapped are seen.

@@ -1,9 +1,9 @@
 """Turns rows that were read from a table, with the times of their writes, into statements that write them so again.
 
 A statement has one time and one time to live, so each row takes one statement for each that its values have. CQL does
-not tell whether a row was inserted, or only its columns were updated, and when: the oldest write of a row becomes the
+not show whether a row was inserted, or only its columns were updated, and when: the oldest write of a row becomes the
 INSERT, the others UPDATEs. A row without any value was inserted, at an unknown time: that of the change (`ts`), which
-is before all changes that follow. Where the database does not tell the times of a collection's elements, these have
+is before all changes that follow. Where the database does not show the times of a collection's elements, these have
 the same time, less a microsecond.
 """
 

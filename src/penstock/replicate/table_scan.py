@@ -27,7 +27,7 @@ from penstock.replicate.row_digests import CELL, KEY, TIME_TO_LIVE, TIMES_TO_LIV
 
 @dataclass(frozen=True)
 class Side:
-    """A table of one cluster; made by `side`."""
+    """A table of one cluster; from `side`."""
 
     table: str
     access: Access
@@ -82,13 +82,13 @@ class TableScan:
         """A scan of what is compared alone."""
         if self.level > 1:
             return self
-        kept = (column for column in self.columns if column.is_value or column.kind in (TOKEN, KEY))
-        return replace(self, columns=tuple(column._replace(timed=False) for column in kept))
+        scanned = (column for column in self.columns if column.is_value or column.kind in (TOKEN, KEY))
+        return replace(self, columns=tuple(column._replace(timed=False) for column in scanned))
 
     @property
     def value_columns(self) -> list[Column]:
         """The table's columns whose values are read, in the order of the scan."""
-        return [one.column for one in self.columns if one.is_value and one.column]
+        return [scanned.column for scanned in self.columns if scanned.is_value and scanned.column]
 
     @property
     def kinds(self) -> Array:
@@ -127,18 +127,20 @@ def scans(source: Side, target: Side, level: int, *, patience: timedelta, page_s
 
     Raises PenstockError if their keys differ: then no rows of them can be compared.
     """
-    tables = [described(one.access, one.table, patience) for one in (source, target)]
+    tables = [described(side.access, side.table, patience) for side in (source, target)]
     _require_key(*tables)
     shared, unlike = _shared(*tables)
-    told = [timed_columns(one.access, table, patience) for one, table in zip((source, target), tables, strict=True)]
+    timed_names = [
+        timed_columns(side.access, table, patience) for side, table in zip((source, target), tables, strict=True)
+    ]
     timed = [column for column in shared if not column.type.nonfrozen_list]
-    timed = [column for column in timed if all(column.name in names for names in told)]
+    timed = [column for column in timed if all(column.name in names for names in timed_names)]
     columns = tuple(_columns(tables[0], shared, {column.name for column in timed}))
-    one, other = (
+    source_scan, target_scan = (
         TableScan(each, table, columns, level, patience, page_size)
         for each, table in zip((source, target), tables, strict=True)
     )
-    return Scans(one, other, tuple(unlike), tuple(_unseen(level, shared, timed)))
+    return Scans(source_scan, target_scan, tuple(unlike), tuple(_unseen(level, shared, timed)))
 
 
 def _require_key(source: CqlTable, target: CqlTable) -> None:
@@ -158,7 +160,9 @@ def _require_key(source: CqlTable, target: CqlTable) -> None:
 def _shared(source: CqlTable, target: CqlTable) -> tuple[list[Column], list[str]]:
     """The columns that both have, and how the others differ."""
     there = {column.name: column for column in target.values}
-    shared = [one for one in source.values if one.name in there and str(there[one.name].type) == str(one.type)]
+    shared = [
+        column for column in source.values if column.name in there and str(there[column.name].type) == str(column.type)
+    ]
     unlike = []
     for column in source.values:
         if column.name not in there:

@@ -129,12 +129,12 @@ def _tail(
     columns: Sequence[str], bound: Sequence[bytes], common: int, side: str, inclusive: bool, descending: Sequence[bool]
 ) -> list[tuple[list[str], list[bytes]]]:
     """The rows beside a bound with several values, which share its first ones: those that `_middle` leaves out."""
-    found = []
+    tail = []
     for depth in range(len(bound) - 1, common, -1):
         last = depth == len(bound) - 1
         condition = _beyond(columns[depth], side, last and inclusive, descending[depth])
-        found.append(([*map(to, columns[:depth]), condition], list(bound[: depth + 1])))
-    return found
+        tail.append(([*map(to, columns[:depth]), condition], list(bound[: depth + 1])))
+    return tail
 
 
 def _middle(

@@ -68,10 +68,10 @@ def _statements(
         elif pair.target is None and pair.source is not None and markers:
             expires = _expiry_of_row(target, pair.source)
             yield texts.insert([]), [*key, bound(at), time_to_live(expires, int(time.time()))]
-    for column, one, other in columns_of(target, pair):
-        yield from column_deletions(texts, column, key, one, other)
+    for column, source_cell, target_cell in columns_of(target, pair):
+        yield from column_deletions(texts, column, key, source_cell, target_cell)
         if not column.type.nonfrozen_list:
-            yield from _of_column(texts, column, key, one, other, at)
+            yield from _of_column(texts, column, key, source_cell, target_cell, at)
 
 
 def _expiry_of_row(scan: TableScan, row: tuple[Cell, ...]) -> int | None:

@@ -111,14 +111,14 @@ def _defined(column: Column) -> str:
 
 def _types(table: CqlTable) -> list[CqlType]:
     """The user types of a table, each after those that it uses."""
-    found: dict[str, CqlType] = {}
+    types_by_name: dict[str, CqlType] = {}
 
     def visit(kind: CqlType) -> None:
         for arg in kind.args:
             visit(arg)
         if kind.name == "udt":
-            found.setdefault(kind.udt, kind)
+            types_by_name.setdefault(kind.udt, kind)
 
     for column in table.columns:
         visit(column.type)
-    return list(found.values())
+    return list(types_by_name.values())

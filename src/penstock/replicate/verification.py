@@ -51,9 +51,9 @@ TAKEN = (
 ROWS_TOGETHER = 20_000
 """Rows of a side that a task holds to compare them one by one."""
 MOST_ROWS = 100_000
-"""Rows that differ and are kept to be compared again; of more, only the number is known."""
+"""Rows that differ and are compared again; of more, only the number is known."""
 LEAST_ROWS = 100
-"""Rows of them that are kept of each part of the table."""
+"""The fewest of them for each part of the table."""
 PARTS_TOGETHER = MOST_ROWS // LEAST_ROWS
 """Parts of the table that are compared in one job of Spark."""
 Buckets: TypeAlias = tuple[int, int]
@@ -62,7 +62,7 @@ Buckets: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Report:
-    """What a comparison found.
+    """The result of a comparison.
 
     `rows` are the rows of the source and of the target. `different` rows differ, of which `described` has the first
     ones; `undecided` rows differed in every comparison, but were written in between. `repaired` rows were written again
@@ -144,10 +144,10 @@ def verify(
     if level > 2:
         found_hidden, unseen = hidden_scans(both, patience=longest, page_size=page_size)
         both, hidden = both._replace(unseen=unseen), HiddenComparison(spark, found_hidden, sure=sure)
-    found = _digested(spark, both)
-    compared = compare(*found)
+    digests = _digested(spark, both)
+    compared = compare(*digests)
     log.info("%s and %s: %d of %d buckets differ", source, target, len(compared.different), BUCKETS)
-    rows = np.maximum(found[0][:, COUNT], found[1][:, COUNT]).astype(np.int64)
+    rows = np.maximum(digests[0][:, COUNT], digests[1][:, COUNT]).astype(np.int64)
     comparison = _Comparison(spark, both, hidden, sure=sure)
     parts = comparison.compare(_parts(compared.different, rows))
     if hidden:
@@ -258,15 +258,15 @@ class _Comparison:
         self.repaired = len(tried) - len(self.different)
 
     def _take_source(self, began: int) -> None:
-        """Write the source's values over those that the target has kept, and compare these rows once more."""
-        kept, by_part = self.different, self._by_part(self.different)
+        """Write the source's values over those that the target still has, and compare these rows once more."""
+        still_different, by_part = self.different, self._by_part(self.different)
         self._write(by_part, take_since=began)
         if self.hidden:
-            self.hidden.take_markers(self._partitions(kept), began)
+            self.hidden.take_markers(self._partitions(still_different), began)
         self.different = {}
         self.more = 0 if self.sure else self.more
         for _, pairs, more in _differing(self.spark, self.both, list(by_part)):
-            self.different |= {key: pair for key, pair in pairs if key in kept}
+            self.different |= {key: pair for key, pair in pairs if key in still_different}
             self.more += more if self.sure else 0
         self.taken = {key for key, pair in self.different.items() if reads_alike(self.both.source, pair)}
 
@@ -329,16 +329,16 @@ class _Comparison:
 
 def _parts(different: Sequence[int], rows: Array) -> list[Buckets]:
     """Put neighbours among the buckets together, as long as they have few rows."""
-    found: list[Buckets] = []
+    parts: list[Buckets] = []
     held = 0
     for bucket in different:
-        if found and found[-1][1] == bucket and held + rows[bucket] <= ROWS_TOGETHER:
-            found[-1] = (found[-1][0], bucket + 1)
+        if parts and parts[-1][1] == bucket and held + rows[bucket] <= ROWS_TOGETHER:
+            parts[-1] = (parts[-1][0], bucket + 1)
             held += rows[bucket]
         else:
-            found.append((bucket, bucket + 1))
+            parts.append((bucket, bucket + 1))
             held = int(rows[bucket])
-    return found
+    return parts
 
 
 # In Spark's tasks.
@@ -355,10 +355,10 @@ def _digested(spark: SparkSession, both: Scans) -> tuple[Array, Array]:
         for side, first, end in items:
             yield side, first, _digest(scanned[side], first, end)
 
-    found = np.zeros((BUCKETS, WIDTH), np.uint64), np.zeros((BUCKETS, WIDTH), np.uint64)
+    digests = np.zeros((BUCKETS, WIDTH), np.uint64), np.zeros((BUCKETS, WIDTH), np.uint64)
     for side, first, part in in_tasks(spark, work, ranges):
-        found[side][first : first + len(part)] = part
-    return found
+        digests[side][first : first + len(part)] = part
+    return digests
 
 
 def _digest(scan: TableScan, first: int, end: int) -> Array:
@@ -382,14 +382,14 @@ def _differing(
 
     def work(items: list[Buckets]) -> Iterator[tuple[Buckets, list[tuple[Key, Pair]], int]]:
         for part in items:
-            found: list[tuple[Key, Pair]] = []
+            rows: list[tuple[Key, Pair]] = []
             more = 0
             for entry in differing(source, target, *bounds(*part)):
-                if len(found) < most:
-                    found.append(entry)
+                if len(rows) < most:
+                    rows.append(entry)
                 else:
                     more += 1
-            yield part, found, more
+            yield part, rows, more
 
     # The driver holds what a job found, which is at most MOST_ROWS.
     for first in range(0, len(parts), PARTS_TOGETHER):

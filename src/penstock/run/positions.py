@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local
-from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, SourceIdentity, kept
+from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, SourceIdentity, stored_identity
 from penstock.checkpoint.lease import Lease
 from penstock.checkpoint.log import METADATA, NONE, OFFSETS, CheckpointLog
 from penstock.durations import EPOCH, duration
@@ -110,7 +110,7 @@ def show(root: CheckpointFolder, name: str) -> CheckpointPosition:
     store, problem, batch = _folder(root, name), None, None
     log, identity, query = CheckpointLog(store), None, None
     try:
-        identity = kept(store)
+        identity = stored_identity(store)
         log.check()
         query = log.query
         batch = log.batch(log.committed[-1]) if log.committed else None
@@ -138,7 +138,7 @@ def resumed(store: CheckpointFolder) -> tuple[SourcePosition, ...]:
     """The sources and positions with which a query continues that has this checkpoint: a batch that did not end is read
     again from where it began."""
     log = CheckpointLog(store)
-    return tuple(_readings(_offsets(log, log.committed), kept(store)))
+    return tuple(_readings(_offsets(log, log.committed), stored_identity(store)))
 
 
 def reset(root: CheckpointFolder, name: str) -> str:
@@ -177,7 +177,7 @@ def move(root: CheckpointFolder, name: str, to: str, *, keep_state: bool = False
     folder = _folder(root, name)
     time = moment(to)
     with _held(root, name):
-        log, identity = CheckpointLog(folder), kept(folder)
+        log, identity = CheckpointLog(folder), stored_identity(folder)
         if not log.begun:
             raise _cannot(folder, "it has no batch yet", "give the source start=, and start the pipeline")
         stateful = _stateful(folder)

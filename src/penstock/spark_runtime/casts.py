@@ -14,89 +14,89 @@ NESTED = (st.StructType, st.ArrayType, st.MapType)
 TIMES = (st.TimestampType, st.TimestampNTZType)
 
 
-def advice(name: str, given: st.DataType, wanted: st.DataType) -> str:
+def advice(name: str, actual: st.DataType, wanted: st.DataType) -> str:
     """How to make `wanted` of the column `name`, as code for PySpark; "make it a ..." if Spark has no conversion."""
     plain = f"F.col({_text(name if name.isidentifier() else '`' + name.replace('`', '``') + '`')})"
-    made = _converted(plain, given, wanted)
-    if made is None:
+    expression = _converted(plain, actual, wanted)
+    if expression is None:
         return f"make it {wanted.simpleString()} in the frame"
-    told = f"frame.withColumn({_text(name)}, {made})"
-    if made == _cast(plain, wanted):
-        return f"cast it: {told}"
-    return f"convert it: {told}{_unit(given, wanted)}"
+    code = f"frame.withColumn({_text(name)}, {expression})"
+    if expression == _cast(plain, wanted):
+        return f"cast it: {code}"
+    return f"convert it: {code}{_unit(actual, wanted)}"
 
 
-def _converted(column: str, given: st.DataType, wanted: st.DataType) -> str | None:
-    if given == wanted:
+def _converted(column: str, actual: st.DataType, wanted: st.DataType) -> str | None:
+    if actual == wanted:
         return column
-    if isinstance(given, NESTED) or isinstance(wanted, NESTED):
-        return _nested(column, given, wanted)
-    if isinstance(given, (*INTEGRAL, *FRACTIONAL)):
-        return _number(column, given, wanted)
-    if isinstance(given, (st.DateType, *TIMES)) and isinstance(wanted, (*INTEGRAL, *FRACTIONAL)):
-        found = f"F.unix_date({column})" if isinstance(given, st.DateType) else f"F.unix_millis({column})"
-        own = st.IntegerType if isinstance(given, st.DateType) else st.LongType
-        return found if isinstance(wanted, own) else _cast(found, wanted)
+    if isinstance(actual, NESTED) or isinstance(wanted, NESTED):
+        return _nested(column, actual, wanted)
+    if isinstance(actual, (*INTEGRAL, *FRACTIONAL)):
+        return _number(column, actual, wanted)
+    if isinstance(actual, (st.DateType, *TIMES)) and isinstance(wanted, (*INTEGRAL, *FRACTIONAL)):
+        since_epoch = f"F.unix_date({column})" if isinstance(actual, st.DateType) else f"F.unix_millis({column})"
+        own = st.IntegerType if isinstance(actual, st.DateType) else st.LongType
+        return since_epoch if isinstance(wanted, own) else _cast(since_epoch, wanted)
     return _cast(column, wanted)
 
 
-def _number(column: str, given: st.DataType, wanted: st.DataType) -> str | None:
-    whole = column if isinstance(given, INTEGRAL) else f'{column}.cast("bigint")'
+def _number(column: str, actual: st.DataType, wanted: st.DataType) -> str | None:
+    whole = column if isinstance(actual, INTEGRAL) else f'{column}.cast("bigint")'
     if isinstance(wanted, st.TimestampType):
         return f"F.timestamp_millis({whole})"
     if isinstance(wanted, st.TimestampNTZType):
         return _cast(f"F.timestamp_millis({whole})", wanted)
     if isinstance(wanted, st.DateType):
         return f'F.date_from_unix_date({column}.cast("int"))'
-    if isinstance(given, FRACTIONAL) and isinstance(wanted, INTEGRAL):
+    if isinstance(actual, FRACTIONAL) and isinstance(wanted, INTEGRAL):
         return _cast(f"F.round({column})", wanted)
     return None if isinstance(wanted, st.BinaryType) else _cast(column, wanted)
 
 
-def _nested(column: str, given: st.DataType, wanted: st.DataType) -> str | None:
+def _nested(column: str, actual: st.DataType, wanted: st.DataType) -> str | None:
     if isinstance(wanted, st.StringType):
         return f"F.to_json({column})"
-    if isinstance(given, st.StructType) and isinstance(wanted, st.StructType):
-        return _struct(column, given, wanted)
-    if isinstance(given, st.ArrayType) and isinstance(wanted, st.ArrayType):
-        return _each(column, "transform", "x", given.elementType, wanted.elementType)
-    if isinstance(given, st.MapType) and isinstance(wanted, st.MapType):
-        keys = _each(column, "transform_keys", "k, v", given.keyType, wanted.keyType)
-        return keys and _each(keys, "transform_values", "k, v", given.valueType, wanted.valueType)
+    if isinstance(actual, st.StructType) and isinstance(wanted, st.StructType):
+        return _struct(column, actual, wanted)
+    if isinstance(actual, st.ArrayType) and isinstance(wanted, st.ArrayType):
+        return _each(column, "transform", "x", actual.elementType, wanted.elementType)
+    if isinstance(actual, st.MapType) and isinstance(wanted, st.MapType):
+        keys = _each(column, "transform_keys", "k, v", actual.keyType, wanted.keyType)
+        return keys and _each(keys, "transform_values", "k, v", actual.valueType, wanted.valueType)
     return None
 
 
-def _struct(column: str, given: st.StructType, wanted: st.StructType) -> str | None:
+def _struct(column: str, actual: st.StructType, wanted: st.StructType) -> str | None:
     fields = []
     for field in wanted:
         there = f"{column}.getField({_text(field.name)})"
-        if field.name in given.names:
-            made = _converted(there, given[field.name].dataType, field.dataType)
+        if field.name in actual.names:
+            expression = _converted(there, actual[field.name].dataType, field.dataType)
         else:
-            made = _cast("F.lit(None)", field.dataType)
-        if made is None:
+            expression = _cast("F.lit(None)", field.dataType)
+        if expression is None:
             return None
-        fields.append(f"{made}.alias({_text(field.name)})")
+        fields.append(f"{expression}.alias({_text(field.name)})")
     # A null stays one: a struct of its fields would be a value.
     return f"F.when({column}.isNotNull(), F.struct({', '.join(fields)}))"
 
 
-def _each(column: str, function: str, names: str, given: st.DataType, wanted: st.DataType) -> str | None:
+def _each(column: str, function: str, names: str, actual: st.DataType, wanted: st.DataType) -> str | None:
     """A function of each element, key or value; none if they need not change."""
-    one = names[0] if function == "transform_keys" else names[-1]
-    made = _converted(one, given, wanted)
-    if made is None or made == one:
-        return made and column
-    return f"F.{function}({column}, lambda {names}: {made})"
+    variable = names[0] if function == "transform_keys" else names[-1]
+    expression = _converted(variable, actual, wanted)
+    if expression is None or expression == variable:
+        return expression and column
+    return f"F.{function}({column}, lambda {names}: {expression})"
 
 
-def _unit(given: st.DataType, wanted: st.DataType) -> str:
+def _unit(actual: st.DataType, wanted: st.DataType) -> str:
     """What the code takes for granted."""
-    if isinstance(given, (*INTEGRAL, *FRACTIONAL)) and isinstance(wanted, TIMES):
+    if isinstance(actual, (*INTEGRAL, *FRACTIONAL)) and isinstance(wanted, TIMES):
         return ", if the numbers are milliseconds; for others use F.timestamp_seconds or F.timestamp_micros"
-    if isinstance(given, (*INTEGRAL, *FRACTIONAL)) and isinstance(wanted, st.DateType):
+    if isinstance(actual, (*INTEGRAL, *FRACTIONAL)) and isinstance(wanted, st.DateType):
         return ', if the numbers are days since 1970; milliseconds are F.timestamp_millis(...).cast("date")'
-    if isinstance(given, TIMES) and isinstance(wanted, (*INTEGRAL, *FRACTIONAL)):
+    if isinstance(actual, TIMES) and isinstance(wanted, (*INTEGRAL, *FRACTIONAL)):
         return " for milliseconds since 1970, or use F.unix_seconds or F.unix_micros"
     return ""
 

@@ -1,7 +1,7 @@
 """Spark's daemon of Python workers, as `spark.python.daemon.module`: it forks workers with their libraries loaded.
 
 Loading the libraries takes more than a second of CPU per process, and a query has half a dozen processes. The libraries
-start no threads while they load, so a fork is safe. The workers' shared memory (`native.shared_memory`) is also made
+start no threads while they load, so a fork is safe. The workers' shared memory (`native.shared_memory`) is also created
 here.
 """
 
@@ -26,7 +26,7 @@ OWN = "penstock.cdc.partition_read", "penstock.kafka.kafka_records", "penstock.k
 MOST = 300_000
 """Objects that may have survived full collections before the next one looks at all objects."""
 YOUNG = 50_000
-"""Objects that are made, and not freed, before a collection looks at them."""
+"""Objects that are created, and not freed, before a collection looks at them."""
 
 
 def load() -> None:
@@ -39,9 +39,9 @@ def load() -> None:
 
 
 def freeze_what_stays() -> None:
-    """From now on a full garbage collection looks at the objects that were made since the last one.
+    """From now on a full garbage collection looks at the objects that were created since the last one.
 
-    A worker collects after each task. To look at all that the libraries have made takes 50 ms, more than a small task,
+    A worker collects after each task. To look at all objects of the libraries takes 50 ms, more than a small task,
     and writes to memory that workers share. So that only happens when many objects have stayed. Young
     objects are looked at less often, too: a task that handles records one by one makes many, which need no collection.
     """
@@ -66,9 +66,9 @@ def freeze_what_stays() -> None:
 def ending_quietly(work: Callable[..., int]) -> Callable[..., int]:
     """The function of a worker, which ends without a traceback when its task has enough rows, as one of a limit has."""
 
-    def run(*given: Any) -> int:
+    def run(*arguments: Any) -> int:
         try:
-            return work(*given)
+            return work(*arguments)
         except BrokenPipeError:
             return 1
 

@@ -11,7 +11,7 @@ from penstock.spark_runtime.logical_plan import analyzed, each, is_connect
 
 
 def require_expressions(frame: DataFrame, texts: Sequence[str]) -> None:
-    """Let Spark parse each text alone: "true, 2L, 0L) + if(false" is no expression, but would be one within another.
+    """Let Spark parse each text alone: "true, 2L, 0L) + if(false" is not an expression, but would be one in another.
 
     Raises Spark's ParseException, or AnalysisException in a session of Spark Connect.
     """

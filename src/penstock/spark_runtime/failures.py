@@ -42,9 +42,9 @@ def causes(error: Any) -> Iterator[tuple[set[str], str]]:
         error = error.getCause()
 
 
-def passes(found: list[tuple[set[str], str]]) -> bool:
+def passes(failure_causes: list[tuple[set[str], str]]) -> bool:
     """Whether trying again can help with an error that has these causes."""
-    return any(set(RETRIABLE_CAUSES) & kinds or RETRIABLE_TEXT.search(text) for kinds, text in found)
+    return any(set(RETRIABLE_CAUSES) & kinds or RETRIABLE_TEXT.search(text) for kinds, text in failure_causes)
 
 
 def passing_failure(error: PySparkException | Py4JJavaError, where: str) -> Unavailable | None:
@@ -54,8 +54,8 @@ def passing_failure(error: PySparkException | Py4JJavaError, where: str) -> Unav
     """
     # PySpark wraps some classes of Java exceptions and passes others unchanged.
     origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    found = list(causes(origin))
-    if not passes(found):
+    failure_causes = list(causes(origin))
+    if not passes(failure_causes):
         return None
-    said = next((text.splitlines()[0] for _, text in reversed(found) if text.strip()), "Spark gave no reason")
+    said = next((text.splitlines()[0] for _, text in reversed(failure_causes) if text.strip()), "Spark gave no reason")
     return Unavailable(said, where=where, next="check that the other system is up")

@@ -11,7 +11,7 @@ import sys
 SERVER = "PENSTOCK_FORK_SERVER"
 """Environment variable with the path of the server's socket."""
 PATIENCE = 10.0
-"""Seconds until the server must have made the process; at first it loads the libraries."""
+"""Seconds until the server must have started the process; at first it loads the libraries."""
 TAKEN = b"\0"
 
 
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _forked(arguments: list[str]) -> int | None:
-    """The exit status of the process; None if the server made none."""
+    """The exit status of the process; None if the server started none."""
     environment = [name + b"=" + value for name, value in os.environb.items()]
     try:
         # pathlib would take longer to load than all the rest.

@@ -136,7 +136,7 @@ def _started(idle: float) -> subprocess.Popen[bytes]:
 
 
 def end() -> None:
-    """End the server and the processes that it made."""
+    """End the server and the processes that it started."""
     global _server
     if _server is not None:
         _server.communicate()
@@ -223,8 +223,8 @@ class Server:
                 _end_without_children(self._idle)
             # It has to be loaded again, as its code runs then.
             sys.modules.pop(request.arguments[0], None)
-            given = {"print": _nothing} if request.arguments[0] == TALKATIVE else None
-            runpy.run_module(request.arguments[0], given, run_name="__main__", alter_sys=True)
+            initial_globals = {"print": _nothing} if request.arguments[0] == TALKATIVE else None
+            runpy.run_module(request.arguments[0], initial_globals, run_name="__main__", alter_sys=True)
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else bool(end.code)
@@ -261,7 +261,7 @@ class Server:
 
 
 def _request(client: socket.socket) -> ForkRequest:
-    """What a client sent, with its standard streams; raises ValueError if it is no whole request."""
+    """What a client sent, with its standard streams; raises ValueError if it is not a whole request."""
     client.settimeout(PATIENCE)
     head, streams, _, _ = socket.recv_fds(client, 4, 3)
     try:
@@ -294,7 +294,7 @@ def _waits(client: socket.socket) -> bool:
         return False
 
 
-def _nothing(*given: object, **how: object) -> None:
+def _nothing(*arguments: object, **how: object) -> None:
     """Instead of `print`."""
 
 

@@ -189,7 +189,7 @@ def _code(character: str) -> str:
 
 
 def _each_once(element: str, repeats: str) -> str:
-    """Before a possessive quantifier Java takes each repetition of a group as it is first found."""
+    """Before a possessive quantifier Java takes each repetition of a group at its first match."""
     return f"(?:(?>{element}))" if repeats[1:].endswith("+") and element[0] == "(" else element
 
 
@@ -235,11 +235,11 @@ class _Reader:
     def _until(self, end: str, error: str) -> str:
         """The text before the token `end`, which is read, too."""
         try:
-            found = self._tokens.index(end, self._at)
+            end_at = self._tokens.index(end, self._at)
         except ValueError:
             raise ValueError(error) from None
-        text = "".join(self._tokens[self._at : found])
-        self._at = found + 1
+        text = "".join(self._tokens[self._at : end_at])
+        self._at = end_at + 1
         return text
 
     def _alternatives(self) -> Element:
@@ -413,8 +413,8 @@ class _Reader:
         places = {"A": BEGIN, "z": END, "G": r"\G", "b": BOUNDARY, "B": NO_BOUNDARY, "Z": self._last()}
         if letter in places:
             return Anchor(places[letter])
-        found = self._in_set(token)
-        return Characters(f"[{found}]" if len(found) > 1 else self._literal(found))
+        characters = self._in_set(token)
+        return Characters(f"[{characters}]" if len(characters) > 1 else self._literal(characters))
 
     def _named_reference(self) -> str:
         if not self._accepts("<"):
@@ -474,13 +474,13 @@ class _Reader:
         return self._range(first, last)
 
     def _range(self, first: str, last: str) -> str:
-        found = [(ord(first), ord(last))]
+        ranges = [(ord(first), ord(last))]
         if "i" in self._flags:
             for (low, high), distance in zip(_LETTERS, (32, -32), strict=True):
-                inside = max(low, found[0][0]), min(high, found[0][1])
+                inside = max(low, ranges[0][0]), min(high, ranges[0][1])
                 if inside[0] <= inside[1]:
-                    found.append((inside[0] + distance, inside[1] + distance))
-        return "".join(_code(chr(low)) + (f"-{_code(chr(high))}" if high > low else "") for low, high in found)
+                    ranges.append((inside[0] + distance, inside[1] + distance))
+        return "".join(_code(chr(low)) + (f"-{_code(chr(high))}" if high > low else "") for low, high in ranges)
 
     def _in_set(self, token: str) -> str:
         """A character, or what stands in a set for several: these texts have more than one character."""
@@ -500,8 +500,8 @@ class _Reader:
     def _property(self, *, negative: bool) -> str:
         token = self._next()
         name = self._until("}", "Unclosed character family") if token == "{" else token
-        found = self._family(name.removeprefix("Is") if name.removeprefix("Is") in _CATEGORIES else name)
-        return f"[^{found}]" if negative else f"[{found}]"
+        characters = self._family(name.removeprefix("Is") if name.removeprefix("Is") in _CATEGORIES else name)
+        return f"[^{characters}]" if negative else f"[{characters}]"
 
     def _family(self, name: str) -> str:
         key, is_pair, value = name.partition("=")

@@ -1,6 +1,6 @@
 """Plans of frames, which only Spark's JVM has, and what Spark writes into them; sessions that have no JVM here.
 
-A session of Spark Connect (`sc://`) sends plans to a server. Its frames can be made, but this process cannot look into
+A session of Spark Connect (`sc://`) sends plans to a server. It can have frames, but this process cannot look into
 them, and the server does not run functions of this process for each batch.
 """
 
@@ -54,7 +54,7 @@ def analyzed(frame: DataFrame) -> Any:
 
 
 def tasks(frame: DataFrame) -> int:
-    """How many tasks a frame that is no stream runs in at the end of its plan."""
+    """How many tasks a frame that is not a stream runs in at the end of its plan."""
     return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
 
 
@@ -71,7 +71,7 @@ def has_late_results(frame: DataFrame) -> bool:
     if not frame.isStreaming or is_connect(frame):
         return False
     plan = analyzed(frame)
-    # One call tells it of most frames: each node and column is a call to the JVM.
+    # One call shows it for most frames: each node and column is a call to the JVM.
     return WINDOW_START in plan.toString() and _has_late_results(plan)
 
 
@@ -116,8 +116,8 @@ def nodes(tree: Any) -> Iterator[Any]:
         yield from nodes(child)
 
 
-def each(found: Any) -> Iterator[Any]:
+def each(collection: Any) -> Iterator[Any]:
     """The elements of a Scala collection."""
-    items = found.iterator()
+    items = collection.iterator()
     while items.hasNext():
         yield items.next()

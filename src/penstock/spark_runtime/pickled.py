@@ -22,5 +22,5 @@ def unpickled(function: Any) -> Any:
     except PySparkRuntimeError as error:
         # More than a megabyte is a broadcast, which the driver has in a file.
         wanted = (error.getMessageParameters() or {}).get("variable")
-        (kept,) = (one for one in list(function.broadcastVars()) if str(one.id()) == wanted)
-        return cloudpickle.loads(cloudpickle.loads(Path(kept.value().path()).read_bytes()))
+        (broadcast,) = (variable for variable in list(function.broadcastVars()) if str(variable.id()) == wanted)
+        return cloudpickle.loads(cloudpickle.loads(Path(broadcast.value().path()).read_bytes()))

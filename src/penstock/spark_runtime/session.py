@@ -38,7 +38,7 @@ QUERY_CONTEXTS = "DataFrameQueryContextLogger", "SQLQueryContextLogger"
 JVM_ENDS = 5.0
 """Seconds in which Spark's process has ended, if it is its end that broke the connection."""
 STOPPED = "stopped SparkContext", "SparkContext was shut down"
-"""In Spark's errors after its process was told to end."""
+"""In Spark's errors after its process was asked to end."""
 
 
 @public("spark")
@@ -73,10 +73,10 @@ def _set_environment(settings: dict[str, str]) -> None:
     """Set what a new session reads from the environment, and the JVM options that depend on this machine's Java."""
     local = is_local(settings[MASTER])
     if spark_settings.SUBMITTED not in os.environ:
-        found = java.find()
+        installed = java.find()
         own = settings[spark_settings.DRIVER_OPTIONS]
-        settings[spark_settings.DRIVER_OPTIONS] = f"{classes.options(found)} {own}"
-        os.environ["JAVA_HOME"] = str(java.home_for_spark(found, jars.cache() / "java"))
+        settings[spark_settings.DRIVER_OPTIONS] = f"{classes.options(installed)} {own}"
+        os.environ["JAVA_HOME"] = str(java.home_for_spark(installed, jars.cache() / "java"))
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER)
         if settings.get("spark.driver.bindAddress") == HOST:
             os.environ["SPARK_LOCAL_IP"] = HOST

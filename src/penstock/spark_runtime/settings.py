@@ -82,21 +82,21 @@ HEAP = "-Xms96m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
 EXECUTOR_JAVA = f"-XX:-UsePerfData {COMPILER} {avro_limits.JAVA_OPTIONS}"
 
 
-def settings(app: str, cores: int | None, memory: str | None, given: Mapping[str, str]) -> dict[str, str]:
-    """All settings of a new session; `given` overrules those from outside, and these overrule ours.
+def settings(app: str, cores: int | None, memory: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+    """All settings of a new session; `conf` overrules those from outside, and these overrule ours.
 
     On a standalone cluster `cores` are the most of all executors of this session. The JVM options and jars of both are
     used. Raises PenstockError for `cores` on another cluster, which would not heed them, and for
     `cores` beside a number of executors.
     """
     outside = from_outside()
-    master = given.get(MASTER, outside.get(MASTER, local_master(CORES)))
-    if cores and is_local(master) and MASTER not in given:
+    master = conf.get(MASTER, outside.get(MASTER, local_master(CORES)))
+    if cores and is_local(master) and MASTER not in conf:
         master = local_master(cores)
     asked = {"spark.driver.memory": memory} if memory else {}
     if cores and not is_local(master):
-        asked[MOST_CORES] = _most_cores(cores, master, given)
-    theirs = outside | asked | dict(given) | {MASTER: master}
+        asked[MOST_CORES] = _most_cores(cores, master, conf)
+    theirs = outside | asked | dict(conf) | {MASTER: master}
     ours = _of_any(app) | (_of_local() if is_local(master) else _of_cluster(master, theirs))
     joins = {DRIVER_OPTIONS: " ", EXECUTOR_OPTIONS: " ", JARS: ","}
     _require_state_memory(theirs)
@@ -132,9 +132,9 @@ def require_master(master: str) -> None:
     )
 
 
-def is_on_cluster(given: Mapping[str, str]) -> bool:
-    """Whether a new session with the settings `given` runs its tasks in executors."""
-    return not is_local(given.get(MASTER, from_outside().get(MASTER, local_master(CORES))))
+def is_on_cluster(conf: Mapping[str, str]) -> bool:
+    """Whether a new session with the settings `conf` runs its tasks in executors."""
+    return not is_local(conf.get(MASTER, from_outside().get(MASTER, local_master(CORES))))
 
 
 def local_master(cores: int) -> str:
@@ -179,7 +179,7 @@ def _of_local() -> dict[str, str]:
 
 def _of_cluster(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
     ours = {EXECUTOR_OPTIONS: EXECUTOR_JAVA, "spark.sql.shuffle.partitions": theirs.get(MOST_CORES, str(PARTITIONS))}
-    # Machines may run several executors: each has a share for its state of what it was given, not of the machine.
+    # Machines may run several executors: each has a share for its state of its own memory, not of the machine's.
     if memory := memory_bound.size_in_bytes(theirs.get(EXECUTOR_MEMORY, MEMORY)):
         ours[STATE_MEMORY] = f"{memory // memory_bound.SHARE >> 10}k"
     if _has_containers(master) and f"{OVERHEAD}Factor" not in theirs:
@@ -195,18 +195,19 @@ def _of_cluster(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
     return ours | (LOOPBACK if here else {})
 
 
-def _most_cores(cores: int, master: str, given: Mapping[str, str]) -> str:
+def _most_cores(cores: int, master: str, conf: Mapping[str, str]) -> str:
     if _has_containers(master):
         what = f"a number of cores limits a standalone cluster only, and {master} gives executors of a size"
         raise PenstockError(what, next="leave --cores out, and give --executors N and --executor-cores N")
-    if "spark.executor.instances" in given:
-        what = f"{cores} cores and {given['spark.executor.instances']} executors are two limits of a standalone cluster"
+    if "spark.executor.instances" in conf:
+        executors = conf["spark.executor.instances"]
+        what = f"{cores} cores and {executors} executors are two limits of a standalone cluster"
         raise PenstockError(what, next="give --executors N and --executor-cores N, or --cores N")
     return str(cores)
 
 
 def _has_containers(master: str) -> bool:
-    """Whether executors are of a size that they were given, beyond which they are killed."""
+    """Whether executors have a fixed size, beyond which they are killed."""
     return master == "yarn" or master.startswith("k8s://")
 
 
@@ -217,17 +218,17 @@ def _overhead(settings: Mapping[str, str]) -> str:
 
 
 def _require_state_memory(theirs: Mapping[str, str]) -> None:
-    given = theirs.get(STATE_MEMORY, "1g")
-    if memory_bound.size_in_bytes(given) is None:
-        what = f"{given!r} is not an amount of memory for the state of an executor"
+    memory = theirs.get(STATE_MEMORY, "1g")
+    if memory_bound.size_in_bytes(memory) is None:
+        what = f"{memory!r} is not an amount of memory for the state of an executor"
         raise PenstockError(what, where=STATE_MEMORY, next="give a size as in 700m or 4g")
 
 
-def _product(one: str, other: str) -> str:
-    for text in one, other:
+def _product(executors: str, cores: str) -> str:
+    for text in executors, cores:
         if not whole(text, 1):
             raise PenstockError(f"{text!r} is not a number of executors or cores", next="give a number, 1 or more")
-    return str(int(one) * int(other))
+    return str(int(executors) * int(cores))
 
 
 def from_outside() -> dict[str, str]:
@@ -255,12 +256,12 @@ def _in_file() -> dict[str, str]:
 
 
 def _in_environment() -> dict[str, str]:
-    found = dict(map(pair, _words(CONF_VARIABLE)))
+    from_variables = dict(map(pair, _words(CONF_VARIABLE)))
     if master := os.environ.get(MASTER_VARIABLE):
-        found[MASTER] = master
+        from_variables[MASTER] = master
     if memory := os.environ.get(memory_bound.VARIABLE):
-        found[STATE_MEMORY] = memory
-    return found
+        from_variables[STATE_MEMORY] = memory
+    return from_variables
 
 
 def _words(variable: str) -> list[str]:
@@ -284,7 +285,7 @@ def pair(text: str) -> tuple[str, str]:
 def _in_arguments() -> dict[str, str]:
     """Those of PYSPARK_SUBMIT_ARGS, in the forms `--name value` and `--name=value`."""
     words = _words("PYSPARK_SUBMIT_ARGS")
-    found: dict[str, str] = {}
+    from_arguments: dict[str, str] = {}
     while words:
         name, sign, value = words.pop(0).partition("=")
         if name not in ARGUMENTS and name not in ("--conf", "-c"):
@@ -292,5 +293,5 @@ def _in_arguments() -> dict[str, str]:
         if not sign:
             value = words.pop(0) if words else ""
         key, value = (ARGUMENTS[name], value) if name in ARGUMENTS else pair(value)
-        found[key] = value
-    return found
+        from_arguments[key] = value
+    return from_arguments

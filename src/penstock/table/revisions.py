@@ -42,7 +42,7 @@ class LatestLogic:
         return self.key
 
     @property
-    def made(self) -> Mapping[str, Sequence[str]]:
+    def computed(self) -> Mapping[str, Sequence[str]]:
         return {}
 
     def before(self, rows: pa.Table) -> pa.Table:
@@ -113,7 +113,7 @@ class Totals:
         return tuple(self.by.names)
 
     @property
-    def made(self) -> Mapping[str, Sequence[str]]:
+    def computed(self) -> Mapping[str, Sequence[str]]:
         return parts_of(self.aggregates)
 
     def before(self, rows: pa.Table) -> pa.Table:
@@ -177,7 +177,7 @@ class Fold:
         return tuple(self.by.names)
 
     @property
-    def made(self) -> Mapping[str, Sequence[str]]:
+    def computed(self) -> Mapping[str, Sequence[str]]:
         return {}
 
     def before(self, rows: pa.Table) -> pa.Table:

@@ -55,5 +55,5 @@ def _require_arrival(rows: DataFrame, where: str) -> None:
 def _aggregate(aggregate: Aggregate) -> Column:
     functions = {"count": F.count, "sum": F.try_sum, "min": F.min, "max": F.max}
     first = aggregate.parts[0]
-    found = F.avg(first.source) if len(aggregate.parts) > 1 else functions[first.function](first.source)
-    return found.cast(aggregate.type).alias(aggregate.column)
+    aggregated = F.avg(first.source) if len(aggregate.parts) > 1 else functions[first.function](first.source)
+    return aggregated.cast(aggregate.type).alias(aggregate.column)

@@ -123,11 +123,11 @@ def _windows(
 ) -> DataFrame:
     keys = [key] if isinstance(key, str) else list(key)
     _require(frame, at, keys, emit, name)
-    made, aggregates = parse(frame.where(F.col(at).isNotNull()), wanted)
+    with_arguments, aggregates = parse(frame.where(F.col(at).isNotNull()), wanted)
     if real_time.is_building() and frame.isStreaming:
-        return _in_real_time(made, shape, at, keys, aggregates, emit, f"window {name}")
+        return _in_real_time(with_arguments, shape, at, keys, aggregates, emit, f"window {name}")
     sources = [part.source for aggregate in aggregates for part in aggregate.parts]
-    rows = made.select(*keys, F.unix_micros(at).alias(START), *dict.fromkeys(sources))
+    rows = with_arguments.select(*keys, F.unix_micros(at).alias(START), *dict.fromkeys(sources))
     kinds = columns_of(frame, keys)
     logic = Windows(shape, arrow_schema(kinds), aggregates, emit == CHANGES)
     output = st.StructType([*kinds]).add(START, st.TimestampType(), metadata=MARKS[START]).add(END, st.TimestampType())
@@ -158,12 +158,12 @@ def _in_real_time(
             where=where,
             next="give emit='changes', or give the pipeline an interval such as every='1 second'",
         )
-    found = native_windows.native(rows, shape.size, shape.step, at, keys, aggregates, where)
+    windowed = native_windows.native(rows, shape.size, shape.step, at, keys, aggregates, where)
     start = F.col(native_windows.START).alias(START, metadata=MARKS[START])
     times = [start, F.col(native_windows.END).alias(END)]
     names = [aggregate.column for aggregate in aggregates]
     late = F.col(native_windows.LATE).alias(LATE, metadata=MARKS[LATE])
-    return found.select(*keys, *times, *names, F.lit(False).alias(FINAL), late)
+    return windowed.select(*keys, *times, *names, F.lit(False).alias(FINAL), late)
 
 
 def _micros(value: Duration, name: str) -> int:
@@ -242,7 +242,7 @@ class Windows:
         return (*self.keys, START)
 
     @property
-    def made(self) -> Mapping[str, Sequence[str]]:
+    def computed(self) -> Mapping[str, Sequence[str]]:
         return parts_of(self.aggregates)
 
     def before(self, rows: pa.Table) -> pa.Table:
@@ -331,8 +331,8 @@ class Sessions:
     def partial(self, rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
         start = numbers(rows[START])
         of = _grouped(codes([rows], keys)[0], start, start + self.gap)
-        made = partial(rows.append_column(SESSION, pa.array(of.session)), [*keys, SESSION], aggregates)
-        return of.bounded(made)
+        sessions = partial(rows.append_column(SESSION, pa.array(of.session)), [*keys, SESSION], aggregates)
+        return of.bounded(sessions)
 
     def merge(self, state: pa.Table, windows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> Merge:
         there, here = codes([state, windows], keys)
@@ -342,14 +342,14 @@ class Sessions:
         rows = concat([known, windows], state.schema)
         of = _grouped(np.concatenate([there[near], here]), numbers(rows[START]), numbers(rows[END]))
         slim = rows.drop_columns([START, END]).append_column(SESSION, pa.array(of.session))
-        made = of.bounded(merged(slim, [*keys, SESSION], aggregates))
+        sessions = of.bounded(merged(slim, [*keys, SESSION], aggregates))
         touched, opened = (_flags(some, len(of.start)) for some in (of.session[len(known) :], of.session[: len(known)]))
-        number = numbers(made[SESSION])
+        number = numbers(sessions[SESSION])
         changed = touched[number]
         # Rows of the state whose session now has another start.
         swallowed = numbers(known[START]) != of.start[of.session[: len(known)]]
         return Merge(
-            made.filter(pa.array(changed)).select(state.column_names),
+            sessions.filter(pa.array(changed)).select(state.column_names),
             known.filter(pa.array(swallowed)),
             ~opened[number][changed],
         )
@@ -363,10 +363,10 @@ class _Grouped:
     start: Numbers
     end: Numbers
 
-    def bounded(self, made: pa.Table) -> pa.Table:
+    def bounded(self, sessions: pa.Table) -> pa.Table:
         """Sessions with their start and end."""
-        number = numbers(made[SESSION])
-        bounds = made.append_column(START, pa.array(self.start[number]))
+        number = numbers(sessions[SESSION])
+        bounds = sessions.append_column(START, pa.array(self.start[number]))
         return bounds.append_column(END, pa.array(self.end[number]))
 
 
