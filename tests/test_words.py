@@ -29,10 +29,8 @@ CEILINGS = {
     "keyed_state": 3.69,
     "query": 1.05,
     "replicate": 3.53,
-    "serve": 1.55,
     "spark_runtime": 1.87,
-    "table": 0.81,
-    "watch": 4.11,
+    "table": 0.35,
     "window": 1.85,
 }
 UNLISTED = 0.3
