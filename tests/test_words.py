@@ -25,7 +25,6 @@ CEILINGS = {
     "connect/transforms": 3.52,
     "connect/worker": 3.41,
     "console": 2.9,
-    "kafka": 2.4,
     "keyed_state": 3.69,
     "query": 1.05,
     "replicate": 3.53,
