@@ -24,7 +24,6 @@ CEILINGS = {
     "connect/group": 4.62,
     "connect/transforms": 3.52,
     "connect/worker": 3.41,
-    "console": 2.9,
     "keyed_state": 3.69,
     "query": 1.05,
     "replicate": 3.53,
