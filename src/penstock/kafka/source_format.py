@@ -88,7 +88,7 @@ class TopicOffsets:
         """Reads what `offset` returned; raises ValueError if these are not offsets of this topic."""
         try:
             about = dict(name.split(":", 1) for name in offset if ":" in name)
-            at = {int(p): int(next) for p, next in offset[topic].items()}
+            at = {int(p): int(number) for p, number in offset[topic].items()}
             time = int(about["time"]) if "time" in about else None
             tasks = int(about.get("tasks", 0))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
