@@ -101,7 +101,7 @@ def test_addresses_have_a_largest_length(path: str) -> None:
 def test_a_name_of_a_connector_is_not_a_path_to_another_page(name: str) -> None:
     data = WatchedSystems(ConsoleSettings(connect=(Address("http://127.0.0.1:1", None),)))
     with pytest.raises(PenstockError, match="is not a name of a connector"):
-        asyncio.run(data.clusters.one(0, name))
+        asyncio.run(data.clusters.connector(0, name))
     with pytest.raises(PenstockError, match="is not a name of a connector"):
         asyncio.run(data.clusters.act(0, name, "pause"))
 
@@ -136,7 +136,7 @@ def test_damaged_checkpoints_are_problems_and_hide_no_others(tmp_path: Path, con
 
     stopped = StoppedPipelines(ends)
     asyncio.run(stopped.refresh([root]))
-    found = {one["name"]: one for one in stopped.found}
+    found = {one["name"]: one for one in stopped.pipelines}
     assert set(found) == {"whole", "damaged"} and not found["whole"]["errors"]
     assert found["damaged"]["errors"]
 

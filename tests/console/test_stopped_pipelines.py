@@ -19,7 +19,7 @@ def test_a_table_and_its_copy_of_the_same_name_are_two_nodes(tmp_path: Path) -> 
     keep(Local(tmp_path / "copy"), CheckpointIdentity((read,), (written,)))
     stopped = StoppedPipelines(no_topic)
     asyncio.run(stopped.refresh([tmp_path]))
-    (found,) = stopped.found
+    (found,) = stopped.pipelines
     assert found["graph"]["edges"] == [
         {"source": "table:shop.orders", "target": "query:copy"},
         {"source": "query:copy", "target": "table:shop.orders@target"},

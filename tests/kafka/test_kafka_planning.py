@@ -371,11 +371,11 @@ class Passing(KafkaError):
 def test_errors_of_the_client_have_the_topic_and_the_next_step(
     error: KafkaError, kind: type[PenstockError], next: str
 ) -> None:
-    found = TopicReader(KafkaSettings.of(GIVEN | {"fetch.max.decompressed.bytes": "1000"}))._told(error)
+    found = TopicReader(KafkaSettings.of(GIVEN | {"fetch.max.decompressed.bytes": "1000"}))._explained(error)
     assert type(found) is kind and isinstance(found, PenstockError) and next in found.next
     assert found.where == "clicks at nowhere:1" and found.retriable is error.retriable
     other = ValueError("ours")
-    assert TopicReader(KafkaSettings.of(GIVEN))._told(other) is other
+    assert TopicReader(KafkaSettings.of(GIVEN))._explained(other) is other
 
 
 # Batches of the sink.

@@ -109,7 +109,7 @@ def test_a_batch_is_read_by_as_many_tasks_as_when_it_was_planned(tasks: int, exp
     until = TopicOffsets("clicks", {0: 30, 1: 40, 2: 20, 3: 10}, "a1", tasks=tasks)
     parts = reader.partitions(begin.offset(), until.offset())
     assert [list(cast(Ranges, part).end) for part in parts] == expected
-    assert TopicOffsets.of(reader._told({0: 1}), "clicks").tasks == 4
+    assert TopicOffsets.of(reader._spark_offset({0: 1}), "clicks").tasks == 4
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,6 @@ def test_other_offsets_are_refused(told: dict[str, object]) -> None:
 @pytest.mark.parametrize("lossy", [False, True])
 def test_what_is_lost_while_a_task_reads_is_passed_over_at_the_next_start(error: KafkaError, lossy: bool) -> None:
     given = GIVEN | ({"failOnDataLoss": "false"} if lossy else {})
-    told = TopicReader(KafkaSettings.of(given))._told(error)
+    told = TopicReader(KafkaSettings.of(given))._explained(error)
     assert isinstance(told, DataLost) and told.retriable is lossy
     assert "start the query again: it reports the missing offsets" in told.next

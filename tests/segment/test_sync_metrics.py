@@ -119,7 +119,7 @@ def test_a_meter_keeps_the_last_errors_and_cuts_long_ones() -> None:
     for number in range(3):
         end = at + timedelta(seconds=number)
         meter.done(Receipt("a", "t", "run", "changes", at, end, number, 1, "0"))
-    told = meter.told()
+    told = meter.to_dict()
     assert len(told["errors"]) == ERRORS
     assert told["errors"][-1]["what"].startswith(f"{ERRORS + 4} xxx")
     assert all(len(error["what"]) == MOST_TEXT for error in told["errors"])

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from waiting import PATIENCE
 
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.serve.rest_errors import RestError, told
+from penstock.serve.rest_errors import RestError, error_response
 from penstock.serve.rest_server import RestServer, address_of, bind
 
 
@@ -72,7 +72,7 @@ def test_a_server_ends_after_the_requests_in_flight() -> None:
 def test_an_error_is_answered_with_what_happened_where_and_what_to_do(
     error: PenstockError, given: int | None, status: int
 ) -> None:
-    answer = told(error, given)
+    answer = error_response(error, given)
     assert answer.status_code == status
     assert json.loads(bytes(answer.body)) == {"error": "a", "where": "b", "next": "c"}
 

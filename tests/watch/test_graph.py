@@ -316,7 +316,7 @@ def test_no_address_has_a_password(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.readStream.format("rate").load()
     sink = postgres.sink("public.t", url="postgresql://ann:secret@db:5432/shop")
     graph = graph_of("p", {"": Query(frame, (sink,))})
-    assert "secret" not in json.dumps(graph.told()) + graph.text() + graph.mermaid()
+    assert "secret" not in json.dumps(graph.to_dict()) + graph.text() + graph.mermaid()
     assert Node("postgres:public.t", SINK, "public.t", "postgres", "db:5432/shop") in graph.nodes
 
 

@@ -132,7 +132,7 @@ def test_a_change_log_says_how_long_it_keeps_what_is_not_read() -> None:
 def test_a_topic_has_its_whole_retention_if_all_is_read() -> None:
     *_, (fed, _) = replayed("topic")
     assert fed.value("source_retention_left_seconds", source="topic orders") is None
-    fed.query.sources[0].kept = 3600.0
+    fed.query.sources[0].retention = 3600.0
     assert fed.value("source_retention_left_seconds", source="topic orders") == 3600
 
 

@@ -213,7 +213,7 @@ def rare() -> str:
     meters = Meters()
     meter = QueryMeter("orders", "orders", "1 second", 1.0, 60.0)
     meters.pipeline("orders", timedelta(seconds=1)).queries["orders"] = meter
-    source = SourceMeter("topic clicks", "topic:clicks", bad=Counter({"not JSON": 1}), kept=3600.0)
+    source = SourceMeter("topic clicks", "topic:clicks", bad=Counter({"not JSON": 1}), retention=3600.0)
     source.lag.planned(0.5, {"clicks": {"0": 1}}, {"clicks": {"0": 1}})
     source.lag.planned(1.0, {"clicks": {"0": 1}}, {"clicks": {"0": 2}})
     counts = SinkCounts(failures={"MessageTooLarge": 1}, letters={"too_large": 1})

@@ -24,7 +24,7 @@ from waiting import PATIENCE
 
 from penstock import __version__
 from penstock.errors import PenstockError
-from penstock.serve.rest_errors import told
+from penstock.serve.rest_errors import error_response
 from penstock.serve.rest_server import RestServer, bind
 from penstock.watch.program import Program, nearest, reached_at
 from penstock.watch.served_app import ERRORS, observed
@@ -37,7 +37,7 @@ class Away(PenstockError):
 async def _row(request: Request) -> Response:
     name = request.path_params["name"]
     if name == "away":
-        return told(Away("the database does not answer", where="10.0.0.1:9042", next="check it"))
+        return error_response(Away("the database does not answer", where="10.0.0.1:9042", next="check it"))
     if name == "odd":
         return PlainTextResponse("<b>no JSON", 502)
     if name == "broken":

@@ -42,5 +42,5 @@ def run(args: Namespace) -> int:
 def _lines(graph: Graph, form: str) -> list[str]:
     """The lines to print; names in the text form cannot control the terminal, and the other forms escape them."""
     if form == JSON:
-        return [json.dumps(graph.told())]
+        return [json.dumps(graph.to_dict())]
     return [graph.mermaid()] if form == MERMAID else [printable(line) for line in graph.text().splitlines()]

@@ -104,7 +104,7 @@ def _about(program: Program, settings: IngestSettings, listens: str) -> dict[str
     topics = [topic(name, settings.servers if known else None) for name in settings.topics]
     graph = Graph.of([http, *topics], [(http, node) for node in topics])
     about = head(program if known else replace(program, command=""), program.started)
-    return {**about, "graph": graph.told()}
+    return {**about, "graph": graph.to_dict()}
 
 
 def _topics(args: Namespace) -> list[str]:

@@ -169,7 +169,7 @@ def _watched(args: argparse.Namespace) -> Iterator[DeliveryMeter]:
         yield meter
         return
     program = Program("segment", args.keyspace)
-    routes = pages([meter], lambda: {**head(program, time.time()), **meter.told()}, lambda: [])
+    routes = pages([meter], lambda: {**head(program, time.time()), **meter.to_dict()}, lambda: [])
     with served(ListenAddress(*args.metrics), routes) as url, written(program.run_file(url, servers=args.servers)):
         print(f"metrics at {url}/metrics", file=sys.stderr, flush=True)
         yield meter

@@ -119,7 +119,7 @@ def _stopped(args: Namespace) -> list[Run]:
             await kafkas.close()
         if stopped.problem:
             raise PenstockError(stopped.problem, where=str(args.checkpoints))
-        return stopped.found
+        return stopped.pipelines
 
     runs = asyncio.run(stopped_runs())
     for query in (query for run in runs for query in run["queries"]):

@@ -117,10 +117,10 @@ class Registry:
     def versions(self, subject: str) -> list[int]:
         """Return the versions of a subject, oldest first; an empty list if there is no such subject."""
         try:
-            found = self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions", None, subject)
+            versions = self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions", None, subject)
         except _NotFound:
             return []
-        return _member({"versions": found}, "versions", list, self.url)
+        return _member({"versions": versions}, "versions", list, self.url)
 
     def schemas(self, subject: str) -> list[tuple[int, str, str]]:
         """Return id, text and kind (AVRO, PROTOBUF or JSON) of each version of a subject, oldest first.
@@ -135,14 +135,14 @@ class Registry:
                 where=self.url,
                 next="write a first record, register a schema, or give subject= if it has another name",
             )
-        found = [self.ask("GET", f"{path}/{number}", None, subject) for number in sorted(numbers)]
+        answers = [self.ask("GET", f"{path}/{number}", None, subject) for number in sorted(numbers)]
         return [
             (
-                _member(one, "id", int, self.url),
-                _member(one, "schema", str, self.url),
-                _member({"schemaType": "AVRO"} | one, "schemaType", str, self.url),
+                _member(answer, "id", int, self.url),
+                _member(answer, "schema", str, self.url),
+                _member({"schemaType": "AVRO"} | answer, "schemaType", str, self.url),
             )
-            for one in found
+            for answer in answers
         ]
 
     def schema(self, number: int) -> tuple[str, str]:
@@ -165,31 +165,31 @@ class Registry:
         Raises PenstockError if one of them is missing, or if they are more than 100 or larger than 16 MiB.
         """
         text, kind, pending = self._schema(f"/schemas/ids/{number}")
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         while pending:
-            one = pending.pop()
-            name, subject = _member(one, "name", str, self.url), _member(one, "subject", str, self.url)
-            if name in found:
+            reference = pending.pop()
+            name, subject = _member(reference, "name", str, self.url), _member(reference, "subject", str, self.url)
+            if name in texts:
                 continue
-            if len(found) == MOST_REFERENCES or sum(map(len, found.values())) > MOST:
+            if len(texts) == MOST_REFERENCES or sum(map(len, texts.values())) > MOST:
                 raise PenstockError(
                     f"the schema {number} refers to more than {MOST_REFERENCES} schemas, or {MOST} characters of them",
                     where=self.url,
                     next="register it with fewer references",
                 )
-            version = _member(one, "version", int, self.url)
-            found[name], _, more = self._schema(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+            version = _member(reference, "version", int, self.url)
+            texts[name], _, more = self._schema(f"/subjects/{quote(subject, safe='')}/versions/{version}")
             pending += more
-        return text, kind, found
+        return text, kind, texts
 
     def _schema(self, path: str) -> tuple[str, str, list[Any]]:
         """Text, kind and references of the schema at this path."""
-        found = self.ask("GET", path, None, "")
-        text = _member(found, "schema", str, self.url)
-        references = found.get("references") or []
+        answer = self.ask("GET", path, None, "")
+        text = _member(answer, "schema", str, self.url)
+        references = answer.get("references") or []
         return (
             text,
-            _member({"schemaType": "AVRO"} | found, "schemaType", str, self.url),
+            _member({"schemaType": "AVRO"} | answer, "schemaType", str, self.url),
             _member({"references": references}, "references", list, self.url),
         )
 
@@ -351,10 +351,10 @@ def _body(schema: str, kind: str) -> dict[str, str]:
 def _message(refusal: HttpAnswer) -> str:
     text = refusal.body.decode("utf-8", "replace")
     try:
-        told = json.loads(text)
+        answer = json.loads(text)
     except (ValueError, RecursionError):
-        told = None  # the error page of a proxy
-    message = told.get("message") if isinstance(told, dict) else None
+        answer = None  # the error page of a proxy
+    message = answer.get("message") if isinstance(answer, dict) else None
     return f"{message or refusal.reason} (HTTP {refusal.status})"
 
 

@@ -43,8 +43,8 @@ def app(systems: WatchedSystems, panels: Sequence[ConsolePanel] = PANELS) -> Asg
 
     routes: list[BaseRoute] = [
         *(
-            Route(one.path, _answering(one, systems, metrics, errors), methods=[one.method])
-            for one in _by_length(panels)
+            Route(route.path, _answering(route, systems, metrics, errors), methods=[route.method])
+            for route in _by_length(panels)
         ),
         Route("/openapi.json", document),
         Route("/health", _health),
@@ -103,8 +103,8 @@ def _answering(
             raise HTTPException(405, headers={"Allow": route.method})
         try:
             page_security.require_allowed(request, systems.settings.token)
-            found = await route.answer(systems, call_of(route.path, route.parameters, request))
-            response = found if isinstance(found, Response) else SafeJSONResponse(found)
+            answer = await route.answer(systems, call_of(route.path, route.parameters, request))
+            response = answer if isinstance(answer, Response) else SafeJSONResponse(answer)
         except PenstockError as error:
             response = await errors.penstock(request, error)
         except KafkaError as error:
@@ -138,8 +138,8 @@ def _secured(inner: Asgi) -> Asgi:
     async def secured(scope: Any, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in added if one[0] not in given)]
+                present = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(header for header in added if header[0] not in present)]
             await send(message)
 
         answering = too_long if len(scope.get("path", "")) > LONGEST_PATH else inner

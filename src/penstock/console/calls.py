@@ -61,18 +61,18 @@ class Call:
         if self.request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise PenstockError("the body is not JSON", next="send it with the header Content-Type: application/json")
         try:
-            found = await json_body(self.request)
+            document = await json_body(self.request)
         except RestError as error:
             kind, next = _BODY_ERRORS.get(error.status, (PenstockError, "see /openapi.json for its form"))
             raise kind(error.what, next=next) from None
-        if found is not None and not isinstance(found, dict):
+        if document is not None and not isinstance(document, dict):
             raise PenstockError("the body is not a JSON object", next="see /openapi.json for its form")
-        return found or {}
+        return document or {}
 
 
 def call_of(path: str, parameters: tuple[Parameter, ...], request: Request) -> Call:
     """The call of a route; raises PenstockError for a parameter that is unknown, given twice or too long."""
-    known = {one.name: one for one in parameters}
+    known = {parameter.name: parameter for parameter in parameters}
     query: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in known:

@@ -71,13 +71,13 @@ class Streams:
                 async for text in events:
                     yield text
 
-        # A proxy may collect an answer before it passes it on, unless it is told not to.
+        # A proxy may collect an answer before it passes it on, unless a header forbids it.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(sent(), media_type="text/event-stream", headers=headers)
 
 
 class OverviewEvents:
-    """The present overview as text with an id, made anew at most once a second while somebody looks."""
+    """The present overview as text with an id, made again at most once a second while somebody looks."""
 
     def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
         self._make = make
@@ -93,10 +93,10 @@ class OverviewEvents:
 
     def look(self) -> None:
         """Make the overview; a new id if anything but its time changed."""
-        found = self._make()
-        same = json.dumps({**found, "now": "", "runs": [{**run, "now": ""} for run in found["runs"]]})
+        overview = self._make()
+        same = json.dumps({**overview, "now": "", "runs": [{**run, "now": ""} for run in overview["runs"]]})
         if same != self._same:
-            self._same, self._text = same, json.dumps(found)
+            self._same, self._text = same, json.dumps(overview)
             self._number += 1
             changed, self.changed = self.changed, asyncio.Event()
             changed.set()

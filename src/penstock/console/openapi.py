@@ -73,7 +73,7 @@ def _operation(route: ApiRoute) -> Schema:
     content = OTHERS.get(route.returns) or {"application/json": {"schema": ref(route.returns)}}
     error = {"application/json": {"schema": ref("Error")}}
     words = PART.sub(r"by-\1", route.path).strip("/").replace("/", "-")
-    made: Schema = {
+    operation: Schema = {
         "summary": route.summary,
         "operationId": f"{route.method.lower()}-{words}",
         "parameters": [*_of_path(route), *map(_of_query, route.parameters)],
@@ -83,10 +83,10 @@ def _operation(route: ApiRoute) -> Schema:
         },
     }
     if route.body:
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": ref(route.body)}}}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": ref(route.body)}}}
     if route.method == "POST":
-        made["security"] = [{"token": []}]
-    return made
+        operation["security"] = [{"token": []}]
+    return operation
 
 
 def _of_path(route: ApiRoute) -> list[Schema]:

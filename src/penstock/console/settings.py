@@ -1,4 +1,4 @@
-"""What the console shows and what it may do, as its command was told."""
+"""What the console shows and what it may do, as the options of its command say."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class WatchedSystems:
     async def running(self, app: object) -> AsyncIterator[None]:
         """Follow the runs while the server runs."""
         following = (self.runs.follow, self._follow_checkpoints, self._follow_connectors, self.changes.follow)
-        tasks = [asyncio.create_task(_without_end(one)) for one in following]
+        tasks = [asyncio.create_task(_without_end(follow)) for follow in following]
         try:
             yield
         finally:
@@ -111,18 +111,18 @@ class WatchedSystems:
 
     async def listed_connectors(self) -> list[Json]:
         """The connectors of all Connect clusters, with what is known of them from the runs of their workers."""
-        return [self._of_workers(one) for one in await self.clusters.listed()]
+        return [self._of_workers(connector) for connector in await self.clusters.listed()]
 
     async def connector(self, cluster: int, name: str) -> Json:
         """A connector with its configuration and offsets."""
-        return self._of_workers(await self.clusters.one(cluster, name))
+        return self._of_workers(await self.clusters.connector(cluster, name))
 
     def _of_workers(self, connector: Json) -> Json:
         """The connector with the records of its tasks, and the Kafka of its workers; None if that is not known."""
         servers = {run.name: run.file.servers for run in self.runs.all() if run.file is not None}
-        found = next(filter(None, map(servers.get, overview.workers(connector))), None)
+        address = next(filter(None, map(servers.get, overview.workers(connector))), None)
         running = (run.status for run in self.runs.all() if run.status is not None and run.ended is None)
-        return overview.with_counts(connector, running) | {"kafka": self.kafkas.name_of(found)}
+        return overview.with_counts(connector, running) | {"kafka": self.kafkas.name_of(address)}
 
     def overview(self) -> Json:
         """The overview of the API."""
@@ -135,21 +135,21 @@ class WatchedSystems:
             "kafka": self.kafkas.default(),
         }
         runs, stopped = self._shown()
-        told = overview.overview(runs, stopped, about, self.connectors, self.kafkas.name_of)
+        document = overview.overview(runs, stopped, about, self.connectors, self.kafkas.name_of)
         if self.stopped.problem:
             where = ", ".join(map(str, self.roots()))
-            told["problems"].insert(0, overview.of_checkpoints(self.stopped.problem, where))
-        return told
+            document["problems"].insert(0, overview.of_checkpoints(self.stopped.problem, where))
+        return document
 
     def run(self, id: str) -> Json | None:
         """A run with the history of its batches, or a pipeline that does not run; None if there is none of this id."""
         runs, stopped = self._shown()
-        whole = {one["id"]: one for one in stopped} | (
+        whole = {pipeline["id"]: pipeline for pipeline in stopped} | (
             {id: overview.run_as_json(id, runs[id], history=True)} if id in runs else {}
         )
         if id not in whole:
             return None
-        shown = [overview.run_as_json(one, run) for one, run in runs.items()] + stopped
+        shown = [overview.run_as_json(run_id, run) for run_id, run in runs.items()] + stopped
         return overview.renamed(whole[id], overview.ids_of(shown, self.kafkas.name_of)[id])
 
     def _shown(self) -> tuple[dict[str, Run], list[Json]]:
@@ -162,30 +162,30 @@ class WatchedSystems:
         """The pipelines that do not run, and the ids of runs that they stand for: of ended processes."""
         alive = {run.name for run in runs.values() if run.ended is None and _kind(run) == "run"}
         ended = {run.name: (id, run) for id, run in runs.items() if run.ended is not None and _kind(run) == "run"}
-        found, hidden = [], set()
-        for pipeline in self.stopped.found:
+        pipelines, hidden = [], set()
+        for pipeline in self.stopped.pipelines:
             if pipeline["name"] in alive:
                 continue
             if pipeline["name"] in ended:
                 id, run = ended[pipeline["name"]]
                 hidden.add(id)
                 pipeline = _with_end(pipeline, run)
-            found.append(pipeline)
-        return found, hidden
+            pipelines.append(pipeline)
+        return pipelines, hidden
 
     def readers_and_writers(self, kafka: str) -> dict[str, tuple[list[str], list[str]]]:
         """Who writes to a topic of this Kafka and who reads it, by the topic's name."""
         graph = self.overview()["graph"]
         names = {node["id"]: node["name"] for node in graph["nodes"]}
         topics = {node["id"]: node["name"] for node in graph["nodes"] if node.get("kafka") == kafka}
-        found: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        by_topic: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
         for edge in graph["edges"]:
             source, target = edge["source"], edge["target"]
             if target in topics:
-                found[topics[target]][0].append(names.get(source, source))
+                by_topic[topics[target]][0].append(names.get(source, source))
             if source in topics:
-                found[topics[source]][1].append(names.get(target, target))
-        return found
+                by_topic[topics[source]][1].append(names.get(target, target))
+        return by_topic
 
     def of_kind(self, kind: str) -> dict[str, Run]:
         """The runs of a kind by id."""
@@ -194,8 +194,8 @@ class WatchedSystems:
 
     def state_servers(self) -> Sequence[tuple[str, Address]]:
         """The servers of state, by the name of their run."""
-        given = [("--state", self.settings.state)] if self.settings.state else []
-        return [*given, *((id, run.address) for id, run in self.of_kind("state").items())]
+        configured = [("--state", self.settings.state)] if self.settings.state else []
+        return [*configured, *((id, run.address) for id, run in self.of_kind("state").items())]
 
 
 async def _without_end(follow: Callable[[], Awaitable[None]]) -> None:

@@ -55,7 +55,7 @@ UNPACKED = 4 << 10
 
 Result = TypeVar("Result")
 
-Found: TypeAlias = tuple[KeyedEvents, Sequence[EventProblem]]
+CheckedEvents: TypeAlias = tuple[KeyedEvents, Sequence[EventProblem]]
 """The events to store, and the problems of the others."""
 Say = Callable[[Answer], None]
 Page = Callable[[], tuple[int, bytes, bytes]]
@@ -80,12 +80,12 @@ class App:
         self.counts, self.in_flight, self._pages = counts, in_flight, pages
         # One thread: most of the work holds Python's lock, so more would not be faster, and would take more memory.
         self._thread = ThreadPoolExecutor(1, "bodies")
-        self._tasks: set[asyncio.Future[Found]] = set()
+        self._tasks: set[asyncio.Future[CheckedEvents]] = set()
         """Bodies that are read aside; the event loop itself keeps no reference."""
         self._access = ApiKeys(settings.keys)
-        self.callers = {name: Pages.of(name, one.origins, settings.keys) for name, one in settings.topics.items()}
+        self.callers = {name: Pages.of(name, topic.origins, settings.keys) for name, topic in settings.topics.items()}
         """The web pages that may call, by topic."""
-        self._pixels = {name for name, one in settings.topics.items() if one.pixel}
+        self._pixels = {name for name, topic in settings.topics.items() if topic.pixel}
         self._known = Pages(settings.origins, settings.origins)
         self._hosts = _hosts(settings)
         self._tls, self._preflight = settings.tls is not None, int(settings.preflight.total_seconds())
@@ -142,18 +142,18 @@ class App:
         """Store the events of a complete request, then call `say` with the answer; mostly without a task."""
         try:
             body = request.body()
-            found = self._read_image(request) if request.image else self._read_at_once(request, body)
+            checked = self._read_image(request) if request.image else self._read_at_once(request, body)
         except Exception as error:
             say(self._refusal(request, error))
             return
-        if found:
-            self._store(request, say, *found)
+        if checked:
+            self._store(request, say, *checked)
             return
         reading = asyncio.ensure_future(self._read(request, body))
         self._tasks.add(reading)
         reading.add_done_callback(partial(self._read_aside, request, say))
 
-    def _read_aside(self, request: HttpRequest, say: Say, reading: asyncio.Future[Found]) -> None:
+    def _read_aside(self, request: HttpRequest, say: Say, reading: asyncio.Future[CheckedEvents]) -> None:
         self._tasks.discard(reading)
         if error := reading.exception():
             say(self._refusal(request, error))
@@ -182,7 +182,7 @@ class App:
             return Answer(self.store.status, pixel.GIF, pixel.KIND, pixel.HEADERS + request.shared)
         if not problems:
             return Answer(self.store.status, b'{"accepted":%d}' % events.count, headers=request.shared)
-        counts.bad[topic] += len({one.index for one in problems})
+        counts.bad[topic] += len({problem.index for problem in problems})
         body = msgspec.json.encode({"accepted": events.count, **listed(problems)})
         return Answer(self.store.status, body, headers=request.shared)
 
@@ -196,7 +196,7 @@ class App:
             log.error("%s %s", request.method, request.url[:LONGEST].decode("latin-1"), exc_info=error)
             why = FAULT
         if why.problems:
-            self.counts.bad[request.topic] += len({one.index for one in why.problems})
+            self.counts.bad[request.topic] += len({problem.index for problem in why.problems})
         more = refusal_headers(why) + request.shared
         if request.image:
             return Answer(why.status, pixel.GIF, pixel.KIND, [*pixel.HEADERS, *more, *pixel.problem(why)])
@@ -207,7 +207,7 @@ class App:
         request.end()
         self.counts.answered(request.topic, status, time.perf_counter() - request.began)
 
-    def _read_image(self, request: HttpRequest) -> Found:
+    def _read_image(self, request: HttpRequest) -> CheckedEvents:
         topic, headers = request.topic, request.headers
         fields = parameters(request.query, pixel.MOST)
         self._require_caller(topic, headers, fields.pop("api_key", None), image=True)
@@ -218,18 +218,18 @@ class App:
         body = pixel.body(fields, schema.document if schema else None)
         return self.read(topic, Asked(lines=False, key=key, partial=False), body)
 
-    def _read_at_once(self, request: HttpRequest, body: bytes) -> Found | None:
+    def _read_at_once(self, request: HttpRequest, body: bytes) -> CheckedEvents | None:
         """The events of a body that is read quickly; None if it is not."""
         if b"content-encoding" in request.headers:
             return None
         return self._read_quickly(request.topic, request.asked, body)
 
-    def _read_quickly(self, topic: str, asked: Asked, body: bytes) -> Found | None:
+    def _read_quickly(self, topic: str, asked: Asked, body: bytes) -> CheckedEvents | None:
         if len(body) <= SCANNED and (events := self.readings[topic].scan(body, lines=asked.lines, key=asked.key)):
             return events, ()
         return self.examine(topic, asked, body) if len(body) <= EXAMINED else None
 
-    async def _read(self, request: HttpRequest, body: bytes) -> Found:
+    async def _read(self, request: HttpRequest, body: bytes) -> CheckedEvents:
         """The events of a body that is unpacked first, or read in the thread."""
         topic, asked, most = request.topic, request.asked, self.limits.body
         if coding := request.headers.get(b"content-encoding"):
@@ -239,8 +239,8 @@ class App:
             else:
                 body = await self.aside(lambda: unpack(packed, coding, most=most))
             request.take(len(body))
-            if found := self._read_quickly(topic, asked, body):
-                return found
+            if checked := self._read_quickly(topic, asked, body):
+                return checked
         work = self.examine if len(body) <= SCANNED else self.read
         return await self.aside(lambda: work(topic, asked, body))
 
@@ -275,13 +275,13 @@ class App:
         """Run long work in the thread for it, while other requests are answered."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def examine(self, topic: str, asked: Asked, body: bytes) -> Found:
+    def examine(self, topic: str, asked: Asked, body: bytes) -> CheckedEvents:
         """As `read`, of a body that is not surely good."""
-        return _found(asked, *self.readings[topic].examine(body, lines=asked.lines, key=asked.key))
+        return _checked(asked, *self.readings[topic].examine(body, lines=asked.lines, key=asked.key))
 
-    def read(self, topic: str, asked: Asked, body: bytes) -> Found:
+    def read(self, topic: str, asked: Asked, body: bytes) -> CheckedEvents:
         """The events to store, and problems of the others; raises RefusedRequest for them unless `asked.partial`."""
-        return _found(asked, *self.readings[topic].read(body, lines=asked.lines, key=asked.key))
+        return _checked(asked, *self.readings[topic].read(body, lines=asked.lines, key=asked.key))
 
     def _page(self, path: str, method: str) -> Answer:
         page = self._pages.get(path)
@@ -292,9 +292,9 @@ class App:
         return Answer(*page())
 
 
-def _found(asked: Asked, events: KeyedEvents, problems: Sequence[EventProblem]) -> Found:
+def _checked(asked: Asked, events: KeyedEvents, problems: Sequence[EventProblem]) -> CheckedEvents:
     if problems and not asked.partial:
-        bad, count = len({one.index for one in problems}), events.count
+        bad, count = len({problem.index for problem in problems}), events.count
         raise RefusedRequest(
             400, f"{bad} of {bad + count} events are bad; nothing was stored", problems=problems, accepted=0
         )
@@ -327,12 +327,12 @@ def _is_lines_type(kind: bytes) -> bool:
 
 def _query(text: bytes) -> dict[str, str]:
     """`key`, `partial` and `api_key`."""
-    found = parameters(text, 10)
-    if unknown := set(found) - QUERY:
+    query = parameters(text, 10)
+    if unknown := set(query) - QUERY:
         raise RefusedRequest(400, f"the query has {', '.join(sorted(unknown))}; use only key, partial and api_key")
-    if found.get("partial", "true") not in ("true", "false"):
+    if query.get("partial", "true") not in ("true", "false"):
         raise RefusedRequest(400, "partial must be true or false")
-    return found
+    return query
 
 
 def _key(query: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bytes | None:

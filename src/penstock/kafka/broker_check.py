@@ -43,11 +43,11 @@ def _no_topic(topic: str, servers: str, there: set[str]) -> PenstockError:
 
 def _sources(query: Query) -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
     for format, options in streams(query.frame):
-        given = {name.lower(): value for name, value in options.items()}
-        servers = next((given[name] for name in SERVERS if name in given), "")
+        lower_case_options = {name.lower(): value for name, value in options.items()}
+        servers = next((lower_case_options[name] for name in SERVERS if name in lower_case_options), "")
         if format in (OUR_KAFKA, SPARKS_KAFKA) and servers:
-            named = given.get("topic") or given.get("subscribe") or ""
-            yield servers, given, [topic.strip() for topic in named.split(",") if topic.strip()]
+            named = lower_case_options.get("topic") or lower_case_options.get("subscribe") or ""
+            yield servers, lower_case_options, [topic.strip() for topic in named.split(",") if topic.strip()]
 
 
 def _sinks(query: Query) -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
@@ -65,8 +65,8 @@ def _inner(sink: Sink) -> Sink:
 
 def security_of(options: Mapping[str, str]) -> Security:
     """How the connections are protected; Spark's client may have more options, which do not count here."""
-    given = {name.lower().removeprefix("kafka."): value for name, value in options.items()}
-    named = {SAME.get(name, name): value for name, value in given.items()}
+    without_prefix = {name.lower().removeprefix("kafka."): value for name, value in options.items()}
+    named = {SAME.get(name, name): value for name, value in without_prefix.items()}
     return Security.of({name: value for name, value in named.items() if name in SETTINGS})
 
 

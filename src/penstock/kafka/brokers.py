@@ -31,5 +31,5 @@ class Brokers:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Brokers:
-        return cls(told["servers"], Security(**told["security"]))
+    def from_json(cls, document: Mapping[str, Any]) -> Brokers:
+        return cls(document["servers"], Security(**document["security"]))

@@ -46,9 +46,9 @@ class Options:
     batch: int = 0
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
+    def of(cls, raw_options: Mapping[str, str]) -> Options:
         """Raises `PenstockError` for a missing, unknown or invalid option."""
-        options = by_name(given, KNOWN, SINK)
+        options = by_name(raw_options, KNOWN, SINK)
         if not options.get("servers"):
             raise wrong("no servers", '.option("servers", "host:9092")')
         delivery, compression = options.get("delivery", EXACTLY_ONCE), options.get("compression.type", "none")
@@ -79,19 +79,19 @@ class Options:
         )
 
 
-def has_all(given: Mapping[str, str]) -> bool:
+def has_all(options: Mapping[str, str]) -> bool:
     """Whether our client has these options, and their way to protect connections."""
     try:
-        by_name(given, KNOWN, SINK)
-        require_security(given)
+        by_name(options, KNOWN, SINK)
+        require_security(options)
     except PenstockError:
         return False
     return True
 
 
-def require_security(given: Mapping[str, str]) -> None:
+def require_security(raw_options: Mapping[str, str]) -> None:
     """Raise PenstockError if our client cannot protect connections as these options say; others are passed over."""
-    known = {name: text for name, text in given.items() if name.lower().removeprefix("kafka.") in KNOWN}
+    known = {name: text for name, text in raw_options.items() if name.lower().removeprefix("kafka.") in KNOWN}
     options = by_name(known, KNOWN, SINK)
     Security.of({name: options[name] for name in SETTINGS if name in options})
 

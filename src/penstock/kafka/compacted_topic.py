@@ -127,7 +127,7 @@ class CompactedTopic:
         self._producer = BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
 
     def send(self, key: str, value: bytes | None) -> Future[RecordMetadata]:
-        """Write a record in the background; a failure is told in the log, too."""
+        """Write a record in the background; a failure is logged, too."""
         sent = self._send(key, value)
         sent.add_done_callback(lambda result: self._log_failure(key, result))
         return sent

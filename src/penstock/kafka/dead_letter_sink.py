@@ -76,9 +76,9 @@ def letters(frame: DataFrame) -> DataFrame:
     key = F.col("problem.key").cast("binary").alias("key")
     if kind == CHANGE_TYPE:
         cells = bad.select(PROBLEM, F.explode("problem.cells").alias("cell"), *times)
-        kept = [F.col(delays.TIME)] if times else []
+        event_times = [F.col(delays.TIME)] if times else []
         reason = F.lit(delays.REASONS.index(UNREADABLE)).alias(delays.REASON)
         value = F.col("cell.value").alias("value")
-        return cells.select(key, value, cell_headers("cell").alias("headers"), reason, *kept)
+        return cells.select(key, value, cell_headers("cell").alias("headers"), reason, *event_times)
     reason = reason_number(F.col("problem.reason")).alias(delays.REASON)
     return bad.select(key, F.col("problem.value").alias("value"), headers().alias("headers"), reason, *times)

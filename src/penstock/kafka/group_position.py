@@ -1,7 +1,7 @@
 """Mirrors how far a query has read to a consumer group, for tools that show the lag of groups; a query never reads it.
 
 A query's position is in its checkpoint. Spark asks a source for new offsets with the end of the last finished batch,
-so that is what is committed, in the background. A commit that fails is told and repeated; it never stops the query.
+so that is what is committed, in the background. A commit that fails is logged and repeated; it never stops the query.
 """
 
 from __future__ import annotations

@@ -109,9 +109,9 @@ def _cell(data: Array, at: int, end: int, kind: int, bounds: Array, cell: Array,
             return abs(stop)
         if not (DATE <= kind <= TIME and stop > 0):
             return 0
-        found = _micros(data, at + 1, stop - 1) if kind == TIME else _date(data, at + 1, stop - 1)
-        cell[0], cell[1] = found, 0
-        return 0 if found == _UNSURE else stop
+        instant = _micros(data, at + 1, stop - 1) if kind == TIME else _date(data, at + 1, stop - 1)
+        cell[0], cell[1] = instant, 0
+        return 0 if instant == _UNSURE else stop
     if here == 0x2D or 0x30 <= here <= 0x39:
         stop = number(data, at, end)
         if kind >= DECIMAL:
@@ -218,10 +218,10 @@ def _value(data: Array, at: int, end: int) -> int:
 @uncounted
 def _count(data: Array, at: int, end: int) -> int:
     """The whole number of at most 18 digits."""
-    found, first = 0, at + 1 if data[at] == 0x2D else at
+    count, first = 0, at + 1 if data[at] == 0x2D else at
     for i in range(first, end):
-        found = found * 10 + data[i] - 0x30
-    return -found if first > at else found
+        count = count * 10 + data[i] - 0x30
+    return -count if first > at else count
 
 
 @uncounted
@@ -316,11 +316,11 @@ def _plain(data: Array, i: int, end: int, out: Array, at: int) -> int:
 @uncounted
 def _unit(data: Array, i: int) -> int:
     """The number of four hexadecimal digits."""
-    found = 0
+    unit = 0
     for k in range(i, i + 4):
         digit = data[k]
-        found = found << 4 | (digit - 0x30 if digit <= 0x39 else (digit | 0x20) - 0x57)
-    return found
+        unit = unit << 4 | (digit - 0x30 if digit <= 0x39 else (digit | 0x20) - 0x57)
+    return unit
 
 
 @uncounted

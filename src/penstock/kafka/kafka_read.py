@@ -112,23 +112,27 @@ def read(
     decoder = decoder_of(format, topic, schema, registry, subject, epoch)
     limit = None if ahead is None else duration(ahead, name="ahead")
     time = None if at is None else _time(at, decoder.schema)
-    fields = [*decoder.schema.names, *([time.column] if time and time.made else [])]
+    fields = [*decoder.schema.names, *([time.column] if time and time.computed else [])]
     _require_distinct([*fields, PROBLEM, *(prefix + column for column in META)], topic)
     _require_allowed(options or {}, topic)
-    given = dict(options or {})
+    reader_options = dict(options or {})
     if not fail_on_data_loss:
-        given = {name: value for name, value in given.items() if name.lower() != LOSS.lower()} | {LOSS: "false"}
+        reader_options = {name: value for name, value in reader_options.items() if name.lower() != LOSS.lower()} | {
+            LOSS: "false"
+        }
     if batch is not None and real_time.is_building():
         raise _wrong("batch= limits micro-batches, and real-time mode has none", "leave batch= out", topic)
     if client is None and real_time.is_building():
-        client, given = SPARKS, {ISOLATION: "read_committed"} | given
+        client, reader_options = SPARKS, {ISOLATION: "read_committed"} | reader_options
     if group is not None:
-        given |= {"group": _group(group, client, topic)}
+        reader_options |= {"group": _group(group, client, topic)}
     if client in (None, OURS):
         good = _good(time, decoder.schema, limit)
-        raw = _ours(spark, topic, servers, start, batch, decoder, good, given).withColumn("topic", F.lit(topic))
+        raw = _ours(spark, topic, servers, start, batch, decoder, good, reader_options).withColumn(
+            "topic", F.lit(topic)
+        )
     elif client == SPARKS:
-        raw = _sparks(spark, topic, servers, start, batch, given)
+        raw = _sparks(spark, topic, servers, start, batch, reader_options)
     else:
         raise _wrong(f"unknown client {client!r}", f"use {OURS!r} or {SPARKS!r}", topic)
     decoded = _decoded(raw, decoder)
@@ -165,22 +169,22 @@ def raw_records(
     `chunk_wait`. The other arguments are those of `read`.
     """
     _require_allowed(options or {}, topic)
-    given = dict(options or {})
+    reader_options = dict(options or {})
     if chunk is not None:
-        given["chunk"] = str(chunk)
+        reader_options["chunk"] = str(chunk)
     if chunk_wait is not None:
-        given["chunk.wait.ms"] = str(max(chunk_wait // timedelta(milliseconds=1), 1))
+        reader_options["chunk.wait.ms"] = str(max(chunk_wait // timedelta(milliseconds=1), 1))
     if group is not None:
-        given["group"] = _group(group, None, topic)
+        reader_options["group"] = _group(group, None, topic)
     if packed:
-        return _ours(spark, topic, servers, start, batch, None, None, given | {"packed": "true"})
-    frame = _ours(spark, topic, servers, start, batch, None, None, given).withColumn("topic", F.lit(topic))
+        return _ours(spark, topic, servers, start, batch, None, None, reader_options | {"packed": "true"})
+    frame = _ours(spark, topic, servers, start, batch, None, None, reader_options).withColumn("topic", F.lit(topic))
     names = [name for name in frame.columns if name != "timestamp"]
     return frame.select(*names, F.col("timestamp").alias("timestamp", metadata=delays.MARK))
 
 
 def _group(group: str, client: Client | None, topic: str) -> str:
-    """The consumer group that is told the position; raises PenstockError if that is not possible."""
+    """The consumer group to which the position is committed; raises PenstockError if that is not possible."""
     if client == SPARKS:
         raise _wrong("group= needs our own client: Spark's client commits no positions", "leave group= out", topic)
     if not group:
@@ -196,7 +200,7 @@ class _Time:
 
     column: str
     expression: Column
-    made: bool
+    computed: bool
     text: str
 
 
@@ -215,11 +219,11 @@ def _time(at: str, schema: st.StructType) -> _Time:
 
 def _safe(at: str) -> Column:
     """The expression; null for a number out of range, for which Spark's function would stop the query."""
-    found = EPOCH.fullmatch(at.strip())
-    if not found:
+    match = EPOCH.fullmatch(at.strip())
+    if not match:
         return F.expr(at)
-    most = MOST_SECONDS * 1_000_000 // MICROS[found[1].lower()]
-    return F.when(F.abs(F.col(found[2]).cast("double")) <= most, F.expr(at))
+    most = MOST_SECONDS * 1_000_000 // MICROS[match[1].lower()]
+    return F.when(F.abs(F.col(match[2]).cast("double")) <= most, F.expr(at))
 
 
 def _require_allowed(options: Mapping[str, str], topic: str) -> None:
@@ -244,15 +248,15 @@ def _ours(
     from penstock.kafka.kafka_settings import KafkaSettings
     from penstock.kafka.kafka_source import KafkaTopic
 
-    given = {"servers": servers, "topic": topic, "start": start, "tasks": str(parallelism(spark))}
+    source_options = {"servers": servers, "topic": topic, "start": start, "tasks": str(parallelism(spark))}
     if batch is not None:
-        given["batch"] = str(batch)
+        source_options["batch"] = str(batch)
     if isinstance(decoder, JsonDecoder) and not decoder.framed and members(decoder.schema):
-        given |= {"members": decoder.schema.json(), "epoch": decoder.epoch}
-        given |= {"good": good} if good else {}
-    KafkaSettings.of(given | dict(options))
+        source_options |= {"members": decoder.schema.json(), "epoch": decoder.epoch}
+        source_options |= {"good": good} if good else {}
+    KafkaSettings.of(source_options | dict(options))
     spark.dataSource.register(KafkaTopic)
-    reader = spark.readStream.format(FORMAT).options(**given).options(**options)
+    reader = spark.readStream.format(FORMAT).options(**source_options).options(**options)
     return reader.load()
 
 
@@ -274,20 +278,22 @@ def _decoded(raw: DataFrame, decoder: Decoder) -> DataFrame:
     names = decoder.schema.names
     decode, fields = decoder.decode(value), [record.getField(name).alias(name) for name in names]
 
-    def told(found: Column) -> Column:
-        reason = F.when(value.isNull(), NO_VALUE).otherwise(decoder.reason(found, value))
+    def reason_of(decoded: Column) -> Column:
+        reason = F.when(value.isNull(), NO_VALUE).otherwise(decoder.reason(decoded, value))
         return F.coalesce(F.col(_raw(UNREADABLE)), reason) if UNREADABLE in raw.columns else reason
 
     if READ in raw.columns:
         read = F.col(_raw(READ))
         # In one column, as Spark does not compile a projection that parses JSON: the next one is compiled.
-        both = once(decode, lambda found: F.struct(found.alias("found"), told(found).alias("reason")))
+        both = once(decode, lambda decoded: F.struct(decoded.alias("found"), reason_of(decoded).alias("reason")))
         decode, reason = F.when(~read, both), record.getField("reason")
-        found = record.getField("found")
+        decoded = record.getField("found")
         pairs = enumerate(names)
-        fields = [F.when(read, F.col(_raw(member(n)))).otherwise(found.getField(name)).alias(name) for n, name in pairs]
+        fields = [
+            F.when(read, F.col(_raw(member(n)))).otherwise(decoded.getField(name)).alias(name) for n, name in pairs
+        ]
     else:
-        reason = told(record)
+        reason = reason_of(record)
     kafka = [_raw(name) for name in KAFKAS]
     return renamed.withColumn(_raw("record"), decode).select(*fields, *kafka, reason.alias(_raw("reason")))
 
@@ -296,18 +302,18 @@ def _checked(decoded: DataFrame, schema: st.StructType, time: _Time | None, ahea
     """Adds `problem`, and the column of the time if an expression makes it."""
     reasons = [F.col(_raw("reason")), missing(schema), *_far_times(schema)]
     if time is not None:
-        if time.made:
+        if time.computed:
             decoded = decoded.withColumn(time.column, time.expression)
         reasons.append(_wrong_time(F.col(time.column), time, AHEAD if ahead is None else ahead))
     elif ahead is not None:
-        names = [one.name for one in schema if isinstance(one.dataType, st.TimestampType)]
+        names = [field.name for field in schema if isinstance(field.dataType, st.TimestampType)]
         reasons += [_ahead_of_arrival(F.col(_quoted(name)), name, ahead) for name in names]
     return decoded.withColumn(PROBLEM, problem(F.coalesce(*reasons), _raw))
 
 
 def _far_times(schema: st.StructType) -> list[Column]:
     """A reason for each timestamp of a struct outside the years 1 to 9999, which other programs cannot read."""
-    names = [one.name for one in schema if isinstance(one.dataType, st.TimestampType)]
+    names = [field.name for field in schema if isinstance(field.dataType, st.TimestampType)]
     times = [(name, F.col(_quoted(name))) for name in names]
     said = "the time {} is outside the years 1 to 9999"
     return [F.when(~F.unix_micros(time).between(FIRST, LAST), said.format(name)) for name, time in times]
@@ -320,9 +326,9 @@ def _good(time: _Time | None, schema: st.StructType, ahead: timedelta | None) ->
         return "[]" if ahead is None else None
     ahead = AHEAD if ahead is None else ahead
     name, micros = time.column, 1
-    if time.made:
-        found = EPOCH.fullmatch(time.text.strip())
-        name, micros = (found[2], MICROS[found[1].lower()]) if found else ("", 1)
+    if time.computed:
+        match = EPOCH.fullmatch(time.text.strip())
+        name, micros = (match[2], MICROS[match[1].lower()]) if match else ("", 1)
         if name not in schema.names or not isinstance(schema[name].dataType, (st.IntegerType, st.LongType)):
             return None
     return json.dumps([schema.names.index(name), micros, min(ahead // timedelta(microseconds=1), MOST_AHEAD)])
@@ -438,7 +444,7 @@ def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Unpack[
         F.col(name) for name in rows.columns if name not in (key, "problem") and not name.startswith(TABLE_PREFIX)
     ]
     about = [F.col(f"{TABLE_PREFIX}offset").alias("version"), deleted.alias("deleted")]
-    kept = rows.where(F.col("problem").isNull() | deleted)
+    readable = rows.where(F.col("problem").isNull() | deleted)
     times = F.unix_micros(f"{TABLE_PREFIX}timestamp").alias(delays.TIME)
-    keyed = kept.select(text.try_cast(kind).alias(key), *columns, *about, times).where(F.col(key).isNotNull())
+    keyed = readable.select(text.try_cast(kind).alias(key), *columns, *about, times).where(F.col(key).isNotNull())
     return Table(delays.hidden(keyed), (key,), "version", "deleted")

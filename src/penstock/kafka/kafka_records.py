@@ -46,11 +46,11 @@ def batches(settings: KafkaSettings, start: dict[int, int], end: dict[int, int])
     """All records, in order within each partition; one row for a batch that is skipped."""
     wanted = None if settings.members is None else members(settings.members, MICROS[settings.epoch])
     arrow = to_arrow_schema(schema(settings.members, tolerant=settings.tolerant), timezone="UTC")
-    for found in topic(settings).read(start, end):
-        if isinstance(found, Unreadable):
-            yield _unreadable(found, arrow)
+    for batch in topic(settings).read(start, end):
+        if isinstance(batch, Unreadable):
+            yield _unreadable(batch, arrow)
             continue
-        partition, records = found
+        partition, records = batch
         for first in range(0, len(records), MOST_ROWS):
             yield _batch(partition, records.slice(first, MOST_ROWS).combine_chunks(), wanted, arrow, settings.good)
 
@@ -59,13 +59,13 @@ def _batch(
     partition: int, records: pa.Table, wanted: Members | None, arrow: pa.Schema, rule: Good | None
 ) -> pa.RecordBatch:
     plain = records.to_batches()[0]
-    found = {name: plain.column(name) for name in plain.schema.names}
-    found["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), plain.num_rows)
+    columns_by_name = {name: plain.column(name) for name in plain.schema.names}
+    columns_by_name["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), plain.num_rows)
     if UNREADABLE in arrow.names:
-        found[UNREADABLE] = pa.nulls(plain.num_rows, pa.string())
-    values = [_fitting(found[field.name], field.type) for field in arrow if field.name in found]
+        columns_by_name[UNREADABLE] = pa.nulls(plain.num_rows, pa.string())
+    values = [_fitting(columns_by_name[field.name], field.type) for field in arrow if field.name in columns_by_name]
     if wanted is not None:
-        read, cells = columns(found["value"], wanted)
+        read, cells = columns(columns_by_name["value"], wanted)
         if rule is not None:
             # Spark reads the others, and finds what is wrong with them.
             read = pc.and_(read, _good(cells, wanted, rule, values[arrow.names.index("timestamp")]))
@@ -100,14 +100,16 @@ def _without(column: pa.Array, read: pa.BooleanArray) -> pa.Array:
 
 def _unreadable(batch: Unreadable, arrow: pa.Schema) -> pa.RecordBatch:
     time = pa.array([batch.timestamp]).cast(pa.timestamp("ms", "UTC"))
-    told: dict[str, pa.Array] = {
+    columns_by_name: dict[str, pa.Array] = {
         "partition": pa.array([batch.partition], pa.int32()),
         "offset": pa.array([batch.offset]),
         "timestamp": _fitting(time, arrow.field("timestamp").type),
         UNREADABLE: pa.array([str(batch.error)]),
         READ: pa.array([False]),
     }
-    return pa.RecordBatch.from_arrays([told.get(one.name, pa.nulls(1, one.type)) for one in arrow], schema=arrow)
+    return pa.RecordBatch.from_arrays(
+        [columns_by_name.get(field.name, pa.nulls(1, field.type)) for field in arrow], schema=arrow
+    )
 
 
 def _fitting(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -162,16 +164,16 @@ def members(schema: st.StructType, unit: int = 1_000_000) -> Members | None:
     """
     if not 0 < len(schema) <= MOST_MEMBERS or not all(_readable(field) for field in schema):
         return None
-    found = [_KINDS[type(field.dataType)] for field in schema]
+    kinds = [_KINDS[type(field.dataType)] for field in schema]
     text = "".join(schema.names).encode()
     lengths = [len(name) for name in schema.names]
     starts = np.cumsum([0, *lengths[:-1]])
     return Members(
-        read_only(np.array([kind for kind, _, _ in found])),
-        read_only(np.array([_bounds(kind, most, unit) for kind, most, _ in found])),
+        read_only(np.array([kind for kind, _, _ in kinds])),
+        read_only(np.array([_bounds(kind, most, unit) for kind, most, _ in kinds])),
         read_only(np.stack([starts, lengths], axis=1)),
         read_only(np.frombuffer(text, np.uint8)),
-        tuple(kind for _, _, kind in found),
+        tuple(kind for _, _, kind in kinds),
         tuple(not field.nullable for field in schema),
     )
 
@@ -187,21 +189,21 @@ def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, l
     """Which values are read, and the columns of members: null in values that are not read or lack the member."""
     offsets, data, _ = cells(values, "value")
     rows = len(values)
-    found = np.empty((len(wanted.kinds), 2, rows), np.int64)
+    spans = np.empty((len(wanted.kinds), 2, rows), np.int64)
     decimals = np.zeros((len(wanted.kinds), rows))
     good = np.zeros(rows, np.bool_)
     asked = wanted.kinds, wanted.bounds, wanted.names, wanted.text
-    take(data, offsets.astype(np.int64), _usable(data, offsets), *asked, found, decimals, good)
-    made = []
+    take(data, offsets.astype(np.int64), _usable(data, offsets), *asked, spans, decimals, good)
+    arrays = []
     for member, kind in enumerate(wanted.types):
-        starts, lengths = found[member]
+        starts, lengths = spans[member]
         there = good & (lengths >= 0)
         if wanted.kinds[member] == TEXT:
-            made.append(_texts(data, starts, np.where(there, lengths, -1)))
+            arrays.append(_texts(data, starts, np.where(there, lengths, -1)))
         else:
             numbers = decimals[member] if wanted.kinds[member] >= DECIMAL else starts
-            made.append(_numbers(numbers, there, kind))
-    return pa.array(good), made
+            arrays.append(_numbers(numbers, there, kind))
+    return pa.array(good), arrays
 
 
 def _readable(field: st.StructField) -> bool:

@@ -61,12 +61,12 @@ class KafkaResume:
         return True
 
     def _sought(self, at: TopicOffsets, time: int, target: Mapping[int, int] | None) -> TopicOffsets:
-        found = self.topic.earliest() if time == EARLIEST else self.topic.at_time(time)
+        offsets = self.topic.earliest() if time == EARLIEST else self.topic.at_time(time)
         if target is not None:
-            found = {p: min(offset, target.get(p, offset)) for p, offset in found.items()}
+            offsets = {p: min(offset, target.get(p, offset)) for p, offset in offsets.items()}
         since = "its beginning" if time == EARLIEST else _time(time)
-        log.warning("%s continues at %s, offsets %s, as set", self._where, since, _listed(found))
-        return TopicOffsets(at.topic, found, self.topic.id(), moved=True)
+        log.warning("%s continues at %s, offsets %s, as set", self._where, since, _listed(offsets))
+        return TopicOffsets(at.topic, offsets, self.topic.id(), moved=True)
 
     def _begun(self, id: str) -> TopicOffsets:
         return TopicOffsets(self.settings.topic, self.topic.earliest(), id, moved=True)

@@ -89,9 +89,9 @@ class KafkaSettings:
     chunk_wait: timedelta | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> KafkaSettings:
+    def of(cls, raw_options: Mapping[str, str]) -> KafkaSettings:
         """Raises `PenstockError` for an unknown or invalid option."""
-        options = by_name(given, KNOWN, SUBJECT)
+        options = by_name(raw_options, KNOWN, SUBJECT)
         members = options.get("members")
         require_servers(options["servers"], f"{SUBJECT} of {options['topic']}")
         isolation = _one_of(options, "isolation.level", *ISOLATIONS)
@@ -138,8 +138,8 @@ def start_of(text: str, topic: str) -> str | tuple[tuple[int, int], ...]:
     if text in (EARLIEST, LATEST):
         return text
     try:
-        found = json.loads(text)[topic]
-        return tuple(sorted((int(partition), _offset(at)) for partition, at in found.items()))
+        offsets = json.loads(text)[topic]
+        return tuple(sorted((int(partition), _offset(at)) for partition, at in offsets.items()))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise PenstockError(
             f"start {text!r} is not valid",

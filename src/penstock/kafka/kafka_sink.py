@@ -351,12 +351,16 @@ def sink(
     names = (key,) if isinstance(key, str) else tuple(key or ())
     if key is not None and not all(names or ("",)):
         raise PenstockError("key= names no column", where="kafka.sink", next='give a name, or a list such as ["id"]')
-    given = _producer_options(options or {})
-    made = KafkaSink(topic, servers, format, chosen, prefix, given, delivery, client, names, event_time)
-    made._require_valid()
-    if client is None and not made._is_ours():
-        log.info("kafka.sink writes through Spark's client, for %s: docs/delivery.md", ", ".join(_not_ours(given)))
-    return made
+    producer_options = _producer_options(options or {})
+    kafka_sink = KafkaSink(
+        topic, servers, format, chosen, prefix, producer_options, delivery, client, names, event_time
+    )
+    kafka_sink._require_valid()
+    if client is None and not kafka_sink._is_ours():
+        log.info(
+            "kafka.sink writes through Spark's client, for %s: docs/delivery.md", ", ".join(_not_ours(producer_options))
+        )
+    return kafka_sink
 
 
 def require_options(options: Mapping[str, str]) -> None:
@@ -367,14 +371,14 @@ def require_options(options: Mapping[str, str]) -> None:
 def _stage(
     options: Mapping[str, str], failures: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    given = tuple(sorted(options.items()))
+    settings = tuple(sorted(options.items()))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Here, because it loads the client's compiled loops, which only the workers need.
         from penstock.kafka.kafka_writer import write_part
 
         with failures():
-            counts = write_part(given, batches)
+            counts = write_part(settings, batches)
         yield counts.batch()
 
     return write
@@ -409,7 +413,7 @@ def _require_javas(options: Mapping[str, str]) -> None:
     from penstock.kafka.security import SAME
 
     javas = (files("penstock.kafka") / "producer_options.txt").read_text().split()
-    # What no client has is told before what only the other one has.
+    # What no client has is reported before what only the other one has.
     for name in dict.fromkeys([*_not_ours(options), *options]):
         if name in javas:
             continue

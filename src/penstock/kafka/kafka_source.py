@@ -92,13 +92,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         start = self.settings.start
         if isinstance(start, str):
-            return self._told(self.topic.earliest() if start == EARLIEST else self.topic.latest())
-        given, meant = dict(start), {AT_START: self.topic.earliest(), AT_END: self.topic.latest()}
-        if given.keys() != meant[AT_END].keys():
+            return self._spark_offset(self.topic.earliest() if start == EARLIEST else self.topic.latest())
+        offsets, meant = dict(start), {AT_START: self.topic.earliest(), AT_END: self.topic.latest()}
+        if offsets.keys() != meant[AT_END].keys():
             raise self._wrong(
-                f"start has the partitions {_listed(given)}", f"give the offset of each of {_listed(meant[AT_END])}"
+                f"start has the partitions {_listed(offsets)}", f"give the offset of each of {_listed(meant[AT_END])}"
             )
-        return self._told({p: meant[at][p] if at in meant else at for p, at in given.items()})
+        return self._spark_offset({p: meant[at][p] if at in meant else at for p, at in offsets.items()})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = self._offsets(start)
@@ -118,7 +118,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.chunks is not None and ready == begun:
             time.sleep(PAUSE)
             return start
-        return self._told(self._limited(begun, ready, limit))
+        return self._spark_offset(self._limited(begun, ready, limit))
 
     def _limited(self, begun: Offsets, ready: Offsets, limit: ReadLimit) -> Offsets:
         if not isinstance(limit, ReadMaxRows):
@@ -145,7 +145,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:
         # Spark asks right after `latestOffset`. Later ends would be a lag of records that came a moment after a batch
         # which reads all, and cost Kafka a second request for each batch.
-        return self._told(self.topic.latest() if self._newest is None else self._newest)
+        return self._spark_offset(self.topic.latest() if self._newest is None else self._newest)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = self.topic.latest()
@@ -167,8 +167,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from penstock.kafka.kafka_records import batches
 
         assert isinstance(partition, Ranges)
-        found = batches(self.settings, partition.start, partition.end)
-        return packed(found) if self.settings.packed else found
+        record_batches = batches(self.settings, partition.start, partition.end)
+        return packed(record_batches) if self.settings.packed else record_batches
 
     def _begun(self, start: Mapping[int, int], end: Mapping[int, int]) -> Offsets:
         """The start offset of each partition of `end`; new partitions start at their first offset."""
@@ -177,14 +177,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(start) | {p: first[p] for p in new}
         return dict(start)
 
-    def _offsets(self, told: dict[str, Any]) -> TopicOffsets:
+    def _offsets(self, offset: dict[str, Any]) -> TopicOffsets:
         try:
-            return TopicOffsets.of(told, self.settings.topic)
+            return TopicOffsets.of(offset, self.settings.topic)
         except ValueError:
-            given = ", ".join(topics(told))
-            raise self._wrong(f"the checkpoint is of {given}", "give the query its own checkpoint") from None
+            topic_names = ", ".join(topics(offset))
+            raise self._wrong(f"the checkpoint is of {topic_names}", "give the query its own checkpoint") from None
 
-    def _told(self, offsets: Mapping[int, int]) -> dict[str, Any]:
+    def _spark_offset(self, offsets: Mapping[int, int]) -> dict[str, Any]:
         return TopicOffsets(self.settings.topic, offsets, self.topic.id(), tasks=self.settings.tasks).offset()
 
     def _wrong(self, what: str, next: str) -> PenstockError:

@@ -49,7 +49,7 @@ from penstock.wire.producer.transactions import Transactions
 from penstock.wire.records.record_encoder import COLUMNS
 
 MARKERS = "__consumer_offsets"
-"""The topic under which markers are kept, one partition per task; any topic that exists works, and this one does."""
+"""The topic under which markers are stored, one partition per task; any topic that exists works, and this one does."""
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Spark's names for the query and the micro-batch in the properties of a task."""
 TASKS = "penstock.tasks"
@@ -142,18 +142,18 @@ def _settings(options: Mapping[str, str]) -> Settings:
     return tuple(sorted(options.items()))
 
 
-def write_part(given: Settings, batches: Iterator[pa.RecordBatch]) -> delays.SinkCounts:
+def write_part(settings: Settings, batches: Iterator[pa.RecordBatch]) -> delays.SinkCounts:
     """Write the rows of a task with the producer of its process; a task that runs again writes them again."""
-    producer, written = _producer(given), AcknowledgedRows()
+    producer, written = _producer(settings), AcknowledgedRows()
     before = _sent(producer.stats())
     try:
-        parts = written.parts(_parts(batches, dict(given).get("topic", "")))
+        parts = written.parts(_parts(batches, dict(settings).get("topic", "")))
         producer.send_tables(parts, acknowledged=written.acknowledged)
     except BaseException:
-        del _producers[given]
+        del _producers[settings]
         producer.close()
         raise
-    _producers[given] = producer, time.monotonic()
+    _producers[settings] = producer, time.monotonic()
     # A process runs one task at a time, so the difference is this task's.
     size, retries = (now - then for now, then in zip(_sent(producer.stats()), before, strict=True))
     return written.counts(size, retries)
@@ -161,7 +161,7 @@ def write_part(given: Settings, batches: Iterator[pa.RecordBatch]) -> delays.Sin
 
 def _sent(stats: Stats) -> tuple[int, int]:
     """The bytes that brokers have acknowledged, and the batches that were sent again."""
-    return sum(one.bytes for one in stats.topics.values()), sum(one.retries for one in stats.topics.values())
+    return sum(topic.bytes for topic in stats.topics.values()), sum(topic.retries for topic in stats.topics.values())
 
 
 class AcknowledgedRows:
@@ -178,7 +178,7 @@ class AcknowledgedRows:
         self._waiting = delays.EventTimes()
 
     def parts(self, parts: Iterator[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The parts without the columns that are not written, which are kept until the rows are acknowledged."""
+        """The parts without the columns that are not written, which stay in memory until the rows are acknowledged."""
         for number, (topic, batch) in enumerate(parts):
             batch, times = delays.split(batch)
             batch, reasons = delays.split_letters(batch)
@@ -216,23 +216,23 @@ class BatchInFlight(NamedTuple):
 def _of(values: Array | None, rows: range | Array) -> Array | None:
     if values is None:
         return None
-    found: Array = values[rows.start : rows.stop] if isinstance(rows, range) else values[rows]
-    return found
+    part: Array = values[rows.start : rows.stop] if isinstance(rows, range) else values[rows]
+    return part
 
 
 _producers: dict[Settings, tuple[BlockingProducer, float]] = {}
 """The producers of this process, and when a task last used each."""
 
 
-def _producer(given: Settings) -> BlockingProducer:
-    found, used = _producers.get(given, (None, 0.0))
-    if found and time.monotonic() < used + IDLE:
-        return found
-    if found:
-        found.close()
-    made = Options.of(dict(given)).producer(BlockingProducer)
-    _producers[given] = made, time.monotonic()
-    return made
+def _producer(settings: Settings) -> BlockingProducer:
+    cached, used = _producers.get(settings, (None, 0.0))
+    if cached and time.monotonic() < used + IDLE:
+        return cached
+    if cached:
+        cached.close()
+    producer = Options.of(dict(settings)).producer(BlockingProducer)
+    _producers[settings] = producer, time.monotonic()
+    return producer
 
 
 def save(records: DataFrame, options: Options, batch: Batch) -> None:
@@ -275,8 +275,8 @@ async def _write_once(
             place = await unwritten(transaction, batch, task, tasks)
             parts = written.parts(_parts(batches, options.topic))
             if place and await producer.send_tables(parts, acknowledged=written.acknowledged):
-                made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
-                await transaction.add_offsets(place.group, {(MARKERS, place.partition): made})
+                committed = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
+                await transaction.add_offsets(place.group, {(MARKERS, place.partition): committed})
         written.commit()
         size, retries = _sent(producer.stats())
     return written.counts(size, retries)
@@ -303,12 +303,12 @@ async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: i
         transaction.committed(place.group, MARKERS, place.partition),
         asyncio.gather(*(transaction.all_committed(marker_group(batch.query, number), MARKERS) for number in more)),
     )
-    all = {n * width + p: found for n, group in enumerate([first, *others]) for p, found in group.items()}
+    all = {n * width + p: committed for n, group in enumerate([first, *others]) for p, committed in group.items()}
     if own is not None:
         all[task] = own
     done = {
-        number: is_written(Marker.read(found.offset - 1, found.metadata), batch, "Kafka", tasks=tasks)
-        for number, found in all.items()
+        number: is_written(Marker.read(committed.offset - 1, committed.metadata), batch, "Kafka", tasks=tasks)
+        for number, committed in all.items()
     }
     return None if done.get(task, False) else place
 
@@ -324,7 +324,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows:
             some.append(batch)
-        if sum(one.nbytes for one in some) >= GATHERED:
+        if sum(batch.nbytes for batch in some) >= GATHERED:
             yield pa.concat_batches(some)
             some = []
     if some:

@@ -2,7 +2,7 @@
 
 A value is JSON, text, bytes, or has the wire format of a schema registry: a zero byte, four bytes with the id of a
 schema, and Avro, Protobuf or JSON behind them. Records come from anybody, so what is decoded has limits of size, depth
-and number, and schemas are kept for a while, also those that cannot be had.
+and number, and schemas are remembered for a while, also those that cannot be had.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_DECODED = 256 << 10
 MOST_EXPANDED = 16 << 20
 """Characters that a Protobuf message may at most become: a byte may stand for the name of an enum's value."""
 MOST_SCHEMAS, MOST_FAILED = 1000, 100
-"""Schemas of a registry that are kept, and such that could not be had: as many are asked for in vain in `AGAIN`."""
+"""Remembered schemas of a registry, and such that could not be had: as many are asked for in vain in `AGAIN`."""
 PATIENCE, AGAIN = 5.0, 30.0
 """Seconds that a record waits for its schema, and after which one that could not be had is asked for again."""
 Decode = Callable[[bytes], str]
@@ -75,7 +75,7 @@ def view(record: Mapping[str, Any], registry: Registry | None = None, *, most: i
         "value_format": value.format,
         "key_problem": key.problem,
         "value_problem": value.problem,
-        "headers": [[one["key"], plain_text(one["value"])] for one in record["headers"]],
+        "headers": [[header["key"], plain_text(header["value"])] for header in record["headers"]],
         "size": len(record["key"] or b"") + len(record["value"] or b""),
         "truncated": truncated,
     }
@@ -149,10 +149,10 @@ class _Schemas:
         self._away: tuple[float, str] = 0.0, ""
 
     def shown(self, number: int, data: bytes) -> ShownValue:
-        found = self._schema(number)
-        if isinstance(found, str):
-            return ShownValue(_hex(data), "hex", found)
-        format, decode = found
+        decoder = self._schema(number)
+        if isinstance(decoder, str):
+            return ShownValue(_hex(data), "hex", decoder)
+        format, decode = decoder
         if len(data) > MOST_DECODED:
             return ShownValue(_hex(data), "hex", f"larger than {MOST_DECODED} bytes, so it was not decoded as {format}")
         try:
@@ -162,9 +162,9 @@ class _Schemas:
 
     def _schema(self, number: int) -> tuple[str, Decode] | str:
         """The format and the decoder of a schema, or why there is none."""
-        found = self._remembered(number)
-        if found is not None:
-            return found
+        decoder = self._remembered(number)
+        if decoder is not None:
+            return decoder
         # One asks at a time; records of known schemas do not wait for it.
         with self._asking:
             return self._remembered(number) or self._asked(number)
@@ -185,14 +185,14 @@ class _Schemas:
 
     def _asked(self, number: int) -> tuple[str, Decode] | str:
         try:
-            made = _decoder(number, *_within(PATIENCE, lambda: self._registry.schema(number), self._registry.url))
+            decoder = _decoder(number, *_within(PATIENCE, lambda: self._registry.schema(number), self._registry.url))
         except (PenstockError, NotAvro, TypeError) as error:  # TypeError: descriptors that make no Protobuf file
             return self._failure(number, error)
         with self._lock:
-            self._known[number] = made
+            self._known[number] = decoder
             if len(self._known) > MOST_SCHEMAS:
                 self._known.popitem(last=False)
-        return made
+        return decoder
 
     def _failure(self, number: int, error: Exception) -> str:
         """Remember it, so that not each record asks again; if the registry is away, for all schemas."""
@@ -229,16 +229,16 @@ def _within(seconds: float, ask: Callable[[], tuple[str, str]], where: str) -> t
 
     threading.Thread(target=asked, name="schema", daemon=True).start()
     try:
-        found = answers.get(timeout=seconds)
+        answer = answers.get(timeout=seconds)
     except queue.Empty:
         raise NoAnswer(
             f"the schema registry has not answered within {seconds:g} s",
             where=where,
             next="check the address and that the registry runs",
         ) from None
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 @lru_cache(maxsize=16)
@@ -270,10 +270,10 @@ def _checked_json(data: bytes) -> str:
 def _longest(file: Any) -> int:
     """The length of the longest name of a field or of an enum's value in a Protobuf file and those that it uses."""
     files, names = [file], [0]
-    for one in files:
-        files += [other for other in one.dependencies if other not in files]
-        messages = list(one.message_types_by_name.values())
-        enums = list(one.enum_types_by_name.values())
+    for descriptor in files:
+        files += [other for other in descriptor.dependencies if other not in files]
+        messages = list(descriptor.message_types_by_name.values())
+        enums = list(descriptor.enum_types_by_name.values())
         for message in messages:
             messages += message.nested_types
             enums += message.enum_types
@@ -293,14 +293,14 @@ def _protobuf(number: int, text: str) -> Decode:
     longest = max(map(_longest, {top.file for top in tops}), default=0)
 
     def decode(data: bytes) -> str:
-        found = indexes(data, FRAME)
-        kind = None if found is None else class_at(tops, found[0])
-        if found is None or kind is None:
+        header = indexes(data, FRAME)
+        kind = None if header is None else class_at(tops, header[0])
+        if header is None or kind is None:
             raise ValueError("it names no message of the schema")
         if len(data) * longest > MOST_EXPANDED:
             raise ValueError(f"with names of {longest} characters it may become too large")
         try:
-            message = kind.FromString(data[found[1] :])
+            message = kind.FromString(data[header[1] :])
             return json.dumps(MessageToDict(message, preserving_proto_field_name=True), ensure_ascii=False)
         except (DecodeError, TypeError, RecursionError) as error:
             raise ValueError(str(error) or "it cannot be read") from None

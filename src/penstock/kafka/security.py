@@ -45,13 +45,13 @@ _JAAS = re.compile(rf"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)((?
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def by_name(given: Mapping[str, str], known: Collection[str], subject: str) -> dict[str, str]:
+def by_name(settings: Mapping[str, str], known: Collection[str], subject: str) -> dict[str, str]:
     """Each setting under its main name, in lower case as Spark passes options.
 
     Raises `PenstockError` for a name that is not in `known`, or is given twice; `subject` is for the message.
     """
     options: dict[str, str] = {}
-    for written, value in given.items():
+    for written, value in settings.items():
         name = written.lower().removeprefix("kafka.")
         if name in _SPARKS:
             continue
@@ -146,17 +146,17 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def _unused(settings: Mapping[str, str], prefix: str, protocol: str, *users: str) -> None:
     """Raise for settings that would be ignored, such as a certificate for a connection without TLS."""
-    given = [name for name in settings if name.startswith(prefix)]
-    if given and protocol not in users:
+    unused = [name for name in settings if name.startswith(prefix)]
+    if unused and protocol not in users:
         fit = " or ".join(users)
-        raise _wrong(f"no use for {', '.join(given)}", f"set security.protocol to {fit}; it is {protocol}")
+        raise _wrong(f"no use for {', '.join(unused)}", f"set security.protocol to {fit}; it is {protocol}")
 
 
 def _login(settings: Mapping[str, str]) -> tuple[str, str, str]:
     mechanism = settings.get("sasl.mechanism", "").upper()
     _one_of("sasl.mechanism", mechanism, MECHANISMS)
-    given, jaas = {"sasl.username", "sasl.password"} & set(settings), settings.get("sasl.jaas.config")
-    if bool(given) == (jaas is not None):
+    login, jaas = {"sasl.username", "sasl.password"} & set(settings), settings.get("sasl.jaas.config")
+    if bool(login) == (jaas is not None):
         raise _wrong("no user, or two", "give either sasl.username and sasl.password, or sasl.jaas.config")
     user, password = (
         (settings.get("sasl.username"), settings.get("sasl.password")) if jaas is None else _user_of_jaas(jaas)
@@ -167,18 +167,18 @@ def _login(settings: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _user_of_jaas(text: str) -> tuple[str | None, str | None]:
-    found = _JAAS.fullmatch(text)
-    if not found:
+    match = _JAAS.fullmatch(text)
+    if not match:
         form = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." password="...";'
         raise _wrong("a sasl.jaas.config that cannot be read", f"write it as {form}")
-    options = {name: _unquoted(value) for name, value in _OPTION.findall(found[1])}
+    options = {name: _unquoted(value) for name, value in _OPTION.findall(match[1])}
     return options.get("username"), options.get("password")
 
 
 def _unquoted(value: str) -> str:
     if value[0] not in "\"'":
         return value
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), value[1:-1], flags=re.DOTALL)
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), value[1:-1], flags=re.DOTALL)
 
 
 def _unreadable(name: str, files: str | None, error: OSError) -> PenstockError:

@@ -72,30 +72,30 @@ class TopicOffsets:
 
     def offset(self) -> dict[str, Any]:
         """The offsets in the form that Spark stores."""
-        told: dict[str, Any] = {self.topic: {str(p): self.at[p] for p in sorted(self.at)}}
+        offset: dict[str, Any] = {self.topic: {str(p): self.at[p] for p in sorted(self.at)}}
         if self.id:
-            told[f"id:{self.id}"] = {}
+            offset[f"id:{self.id}"] = {}
         if self.moved:
-            told["moved:"] = {}
+            offset["moved:"] = {}
         if self.time is not None:
-            told[f"time:{self.time}"] = {}
+            offset[f"time:{self.time}"] = {}
         if self.tasks:
-            told[f"tasks:{self.tasks}"] = {}
-        return told
+            offset[f"tasks:{self.tasks}"] = {}
+        return offset
 
     @classmethod
-    def of(cls, told: Mapping[str, Any], topic: str) -> TopicOffsets:
+    def of(cls, offset: Mapping[str, Any], topic: str) -> TopicOffsets:
         """Reads what `offset` returned; raises ValueError if these are not offsets of this topic."""
         try:
-            about = dict(name.split(":", 1) for name in told if ":" in name)
-            at = {int(p): int(offset) for p, offset in told[topic].items()}
+            about = dict(name.split(":", 1) for name in offset if ":" in name)
+            at = {int(p): int(number) for p, number in offset[topic].items()}
             time = int(about["time"]) if "time" in about else None
             tasks = int(about.get("tasks", 0))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"not offsets of {topic}: {dict(told)}") from error
+            raise ValueError(f"not offsets of {topic}: {dict(offset)}") from error
         return cls(topic, at, about.get("id", ""), "moved" in about, time, tasks)
 
 
-def topics(told: Mapping[str, Any]) -> list[str]:
+def topics(offset: Mapping[str, Any]) -> list[str]:
     """The topics in a checkpoint's offsets."""
-    return [name for name in told if ":" not in name]
+    return [name for name in offset if ":" not in name]

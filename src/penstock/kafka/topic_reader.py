@@ -65,12 +65,12 @@ class TopicReader:
 
         Batches that cannot be read are among them if the settings are tolerant; otherwise they raise `PenstockError`.
         """
-        found: asyncio.Queue[Records | Exception | None] = asyncio.Queue(1)
-        reading = asyncio.run_coroutine_threadsafe(self._fill(found, start, end), self._loop)
+        queue: asyncio.Queue[Records | Exception | None] = asyncio.Queue(1)
+        reading = asyncio.run_coroutine_threadsafe(self._fill(queue, start, end), self._loop)
         try:
-            while (records := self._run(found.get())) is not None:
+            while (records := self._run(queue.get())) is not None:
                 if isinstance(records, Exception):
-                    raise self._told(records)
+                    raise self._explained(records)
                 yield records
         finally:
             reading.cancel()
@@ -83,7 +83,7 @@ class TopicReader:
         return self._settings.reader()
 
     async def _fill(
-        self, found: asyncio.Queue[Records | Exception | None], start: Mapping[int, int], end: Mapping[int, int]
+        self, queue: asyncio.Queue[Records | Exception | None], start: Mapping[int, int], end: Mapping[int, int]
     ) -> None:
         """Put the records, then None or the error."""
         unreadable: list[Unreadable] = []
@@ -99,22 +99,22 @@ class TopicReader:
             async with aclosing(tables) as reading:
                 async for records in reading:
                     while unreadable:
-                        await found.put(unreadable.pop(0))
-                    await found.put(records)
+                        await queue.put(unreadable.pop(0))
+                    await queue.put(records)
                 while unreadable:
-                    await found.put(unreadable.pop(0))
+                    await queue.put(unreadable.pop(0))
         except Exception as error:
-            await found.put(error)
+            await queue.put(error)
         else:
-            await found.put(None)
+            await queue.put(None)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except KafkaError as error:
-            raise self._told(error) from error
+            raise self._explained(error) from error
 
-    def _told(self, error: Exception) -> Exception:
+    def _explained(self, error: Exception) -> Exception:
         if not isinstance(error, KafkaError):
             return error
         kind: type[PenstockError] = BrokersAway if error.retriable else PenstockError

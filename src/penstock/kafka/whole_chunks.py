@@ -40,11 +40,11 @@ class WholeChunks:
 
     def limited(self, start: Mapping[int, int], ready: Mapping[int, int], cut: Mapping[int, int]) -> Offsets:
         """Whole chunks up to `cut`, which is before `ready`: at least one chunk, of the partition with most records."""
-        found = {p: self._whole(start[p], ready[p], until) for p, until in cut.items()}
-        if all(found[p] <= start[p] for p in found):
-            most = max(found, key=lambda p: (ready[p] - start[p], -p))
-            found[most] = min((start[most] // self.records + 1) * self.records, ready[most])
-        return found
+        ends = {p: self._whole(start[p], ready[p], until) for p, until in cut.items()}
+        if all(ends[p] <= start[p] for p in ends):
+            most = max(ends, key=lambda p: (ready[p] - start[p], -p))
+            ends[most] = min((start[most] // self.records + 1) * self.records, ready[most])
+        return ends
 
     def _whole(self, start: int, ready: int, cut: int) -> int:
         return cut if cut == ready else max(cut // self.records * self.records, start)

@@ -48,9 +48,9 @@ def login_of(parts: SplitResult) -> str | None:
     return None if parts.username is None else basic(unquote(parts.username), unquote(parts.password or ""))
 
 
-def context_of(parts: SplitResult, given: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """What https needs: what is given, or the authorities of this machine."""
-    return (given or ssl.create_default_context()) if parts.scheme == "https" else None
+def context_of(parts: SplitResult, context: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """What https needs: the context of the caller, or one with the authorities of this machine."""
+    return (context or ssl.create_default_context()) if parts.scheme == "https" else None
 
 
 def proxy_of(parts: SplitResult) -> SplitResult | None:
@@ -148,14 +148,14 @@ def _connected(parts: SplitResult, deadline: Deadline) -> socket.socket:
     assert parts.hostname
     places = _resolved(parts.hostname, port_of(parts), deadline)
     for number, (family, kind, protocol, _, place) in enumerate(places):
-        made = socket.socket(family, kind, protocol)
+        connection = socket.socket(family, kind, protocol)
         try:
-            made.settimeout(deadline.left() / (len(places) - number))
-            made.connect(place)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return made
+            connection.settimeout(deadline.left() / (len(places) - number))
+            connection.connect(place)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
         except OSError as error:
-            made.close()
+            connection.close()
             problem = error
     raise problem
 
@@ -163,14 +163,14 @@ def _connected(parts: SplitResult, deadline: Deadline) -> socket.socket:
 def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
     with suppress(socket.gaierror):
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    found: Future[list[Any]] = Future()
+    addresses: Future[list[Any]] = Future()
 
     def look() -> None:
         try:
-            found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            addresses.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, ValueError) as error:
-            found.set_exception(error)
+            addresses.set_exception(error)
 
     # Nothing else bounds the time that name servers take.
     threading.Thread(target=look, name="resolve", daemon=True).start()
-    return found.result(deadline.left())
+    return addresses.result(deadline.left())

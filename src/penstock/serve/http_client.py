@@ -257,19 +257,19 @@ class _Request:
         return f"{self.address.url}{self.path}" if self.whole_url else f"{self.parts.path}{self.path}" or "/"
 
     def all_headers(self) -> list[tuple[bytes, bytes]]:
-        made = {"host": place_of(self.parts), "accept": "application/json", "user-agent": f"penstock/{__version__}"}
-        made["connection"] = "close"
+        headers = {"host": place_of(self.parts), "accept": "application/json", "user-agent": f"penstock/{__version__}"}
+        headers["connection"] = "close"
         if self.address.login is not None:
-            made["authorization"] = self.address.login
+            headers["authorization"] = self.address.login
         if self.data is not None:
-            made["content-type"] = "application/json"
+            headers["content-type"] = "application/json"
         if self.data is not None or self.method not in ("GET", "HEAD"):
-            made["content-length"] = str(len(self.data or b""))
-        made |= {name.lower(): value for name, value in self.headers.items()}
+            headers["content-length"] = str(len(self.data or b""))
+        headers |= {name.lower(): value for name, value in self.headers.items()}
         # A name of a host may have other letters.
-        if not made["host"].isascii():
-            made["host"] = made["host"].encode("idna").decode()
-        return [(name.encode("ascii"), value.encode("latin-1")) for name, value in made.items()]
+        if not headers["host"].isascii():
+            headers["host"] = headers["host"].encode("idna").decode()
+        return [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
 
     def redirected(self, location: str) -> _Request:
         """The request that follows; raises RedirectedElsewhere if it had to leave the login behind."""

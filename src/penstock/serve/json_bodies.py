@@ -18,26 +18,26 @@ DEEPEST = 20
 
 async def json_body(request: Request, most: int = MOST) -> Any:
     """The body, None for none. Raises RestError if it has more than `most` bytes, and see `decoded`."""
-    found = bytearray()
+    body = bytearray()
     try:
         async for part in request.stream():
-            found += part
-            if len(found) > most:
+            body += part
+            if len(body) > most:
                 raise RestError(413, f"HTTP 413 Content Too Large: a request may have {most} bytes")
     except ClientDisconnect:
         raise RestError(GONE, "the caller has gone, or its request did not come in time") from None
-    return decoded(bytes(found)) if found else None
+    return decoded(bytes(body)) if body else None
 
 
 def decoded(data: bytes) -> Any:
     """The JSON of a body. Raises RestError if it is not JSON, or is nested more than `DEEPEST` levels."""
     try:
-        found = json.loads(data, parse_constant=_no_number)
-        if _is_deeper(found, DEEPEST):
+        document = json.loads(data, parse_constant=_no_number)
+        if _is_deeper(document, DEEPEST):
             raise RecursionError
         # Refuse half a surrogate pair: no answer could contain it.
-        json.dumps(found, ensure_ascii=False).encode()
-        return found
+        json.dumps(document, ensure_ascii=False).encode()
+        return document
     except RecursionError:
         raise RestError(400, f"The request's body is nested more than {DEEPEST} levels") from None
     except ValueError as error:
@@ -54,9 +54,9 @@ def whole_number(value: Any, least: int = 0, most: int = (1 << 63) - 1, *, as_te
     return value if type(value) is int and least <= value <= most else None
 
 
-def _is_deeper(found: Any, levels: int) -> bool:
+def _is_deeper(document: Any, levels: int) -> bool:
     """Whether lists and objects are nested in each other at more levels."""
-    level = [found] if isinstance(found, (dict, list)) else []
+    level = [document] if isinstance(document, (dict, list)) else []
     for _ in range(levels):
         items = (item for each in level for item in (each.values() if isinstance(each, dict) else each))
         level = [item for item in items if isinstance(item, (dict, list))]

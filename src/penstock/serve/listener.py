@@ -184,13 +184,13 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(AT_ONCE if self.open < self._bounds.connections else AT_ONCE_IF_FULL):
             try:
-                made, address = self._bound.accept()
+                sock, address = self._bound.accept()
             except GONE:
                 return
             except OSError as error:
                 self._wait(error)
                 return
-            self._take(made, _block(address[0]))
+            self._take(sock, _block(address[0]))
 
     def _wait(self, error: OSError) -> None:
         """Leave callers in the kernel's queue for a while: the next accept would fail in the same way, at once."""
@@ -203,13 +203,13 @@ class Listener:
         if self._listening:
             self._loop.add_reader(self._bound.fileno(), self._accept)
 
-    def _take(self, made: socket.socket, address: str) -> None:
+    def _take(self, sock: socket.socket, address: str) -> None:
         spare = False
         if full := self._full(address):
             longest = self._longest_silent(address)
             spare = not longest or longest[0].connection.spare
             if not longest and not self._has_spare(address):
-                self._refuse(made, full)
+                self._refuse(sock, full)
                 return
             self._close(longest, full)
         place = _Place(address, self._loop.time(), self._make(lambda: self._leave(place)))
@@ -217,7 +217,7 @@ class Listener:
         self._places.add(place)
         self.open += 1
         self._by_address[address] += 1
-        task = self._loop.create_task(self._serve(made, place))
+        task = self._loop.create_task(self._serve(sock, place))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -251,13 +251,13 @@ class Listener:
             said = f"the connections that are silent for longest are closed: {why.text}; {self.refused} so far"
             self._say(("close", why.bound), said)
 
-    def _refuse(self, made: socket.socket, why: _Full) -> None:
+    def _refuse(self, sock: socket.socket, why: _Full) -> None:
         self.refused += 1
-        with made:
-            made.setblocking(False)
+        with sock:
+            sock.setblocking(False)
             if self._tls is None:
                 with suppress(OSError):  # gone already
-                    made.send(REFUSAL)
+                    sock.send(REFUSAL)
         self._say(("refuse", why.bound), f"connections are refused: {why.text}; {self.refused} so far")
 
     def _say(self, kind: tuple[str, str], what: str) -> None:
@@ -274,12 +274,12 @@ class Listener:
             if not self._by_address[place.address]:
                 del self._by_address[place.address]
 
-    async def _serve(self, made: socket.socket, place: _Place) -> None:
+    async def _serve(self, sock: socket.socket, place: _Place) -> None:
         connection, timeout = place.connection, self._bounds.request if self._tls else None
         place.handshake = asyncio.current_task() if self._tls else None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: connection, made, ssl=self._tls, ssl_handshake_timeout=timeout
+                lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=timeout
             )
             if not self._listening:
                 # The server is stopping, and has closed its connections: this one would keep it from ending.
@@ -304,28 +304,28 @@ async def watch(connections: Collection[Connection], bounds: Bounds) -> None:
         await asyncio.sleep(LOOK)
         now, unread = loop.time(), 0
         living = list(connections)
-        for one in living:
-            if one.waits_since is not None and one.waits_since < now - bounds.request:
-                one.leave()
-            elif one.idle_since is not None and one.idle_since < now - bounds.idle:
-                one.close()
-            waiting = one.transport.get_write_buffer_size()
+        for connection in living:
+            if connection.waits_since is not None and connection.waits_since < now - bounds.request:
+                connection.leave()
+            elif connection.idle_since is not None and connection.idle_since < now - bounds.idle:
+                connection.close()
+            waiting = connection.transport.get_write_buffer_size()
             unread += waiting
-            if waiting != one.unread:
-                one.unread, one.unread_since = waiting, now
-            elif waiting and one.unread_since < now - bounds.idle:
-                one.transport.abort()
+            if waiting != connection.unread:
+                connection.unread, connection.unread_since = waiting, now
+            elif waiting and connection.unread_since < now - bounds.idle:
+                connection.transport.abort()
         if unread > bounds.unread:
             _end_largest(living, unread - bounds.unread)
 
 
 def _end_largest(living: Iterable[Connection], size: int) -> None:
     """Abort the connections with the most unread bytes until `size` bytes are freed."""
-    for one in sorted(living, key=lambda one: -one.unread):
+    for connection in sorted(living, key=lambda connection: -connection.unread):
         if size <= 0:
             return
-        size -= one.unread
-        one.transport.abort()
+        size -= connection.unread
+        connection.transport.abort()
 
 
 def _block(address: str) -> str:

@@ -18,7 +18,7 @@ class RestError(PenstockError):
         self.status = status
 
 
-def told(error: PenstockError, status: int | None = None) -> JSONResponse:
+def error_response(error: PenstockError, status: int | None = None) -> JSONResponse:
     """What happened, where, and what to do next, as JSON; by default the status is 503 if it is retriable, else 400."""
     said = {"error": error.what, "where": error.where, "next": error.next}
     return JSONResponse(said, status or (503 if error.retriable else 400))

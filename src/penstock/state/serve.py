@@ -16,7 +16,7 @@ from starlette.routing import Route
 from penstock.codec import exact_json
 from penstock.durations import whole
 from penstock.errors import PenstockError
-from penstock.serve.rest_errors import told
+from penstock.serve.rest_errors import error_response
 from penstock.state.stores import LIMIT, NoSuchState, States
 
 
@@ -40,7 +40,7 @@ def _answered(answer: Any, request: Request) -> JSONResponse:
     try:
         return ExactResponse(answer(request))
     except PenstockError as error:
-        return told(error, 404 if isinstance(error, NoSuchState) else None)
+        return error_response(error, 404 if isinstance(error, NoSuchState) else None)
 
 
 def _list(states: States, request: Request) -> list[dict[str, Any]]:

@@ -125,21 +125,21 @@ class _Enrich:
 
     def enrich(self, keys: pa.Array) -> pa.Array:
         table = replica(self.source)
-        found, values = table.get(keys)
+        present, values = table.get(keys)
         fields = list(self.output)
         arrays = [values[field.name].combine_chunks().cast(field.type) for field in fields[:-2]]
-        row = pa.StructArray.from_arrays(arrays, fields=fields[:-2], mask=pa.array(~found)).flatten()
-        stale = pa.array(np.full(len(found), table.stale_ms))
-        return pa.StructArray.from_arrays([*row, pa.array(found), stale], fields=fields)
+        row = pa.StructArray.from_arrays(arrays, fields=fields[:-2], mask=pa.array(~present)).flatten()
+        stale = pa.array(np.full(len(present), table.stale_ms))
+        return pa.StructArray.from_arrays([*row, pa.array(present), stale], fields=fields)
 
 
 def _looked_up(source: Feed, schema: st.StructType) -> Callable[[Column], Column]:
     kind = st.StructType([st.StructField(field.name, field.dataType) for field in schema])
     kind.add(IS_THERE, st.BooleanType()).add(STALE, st.LongType())
     # Not a stage of its own: that would take all columns of the frame to Python and back.
-    made: Any = arrow_udf(_Enrich(source, pa.struct(arrow_schema(kind))).enrich, kind)  # type: ignore[call-overload]
+    look_up: Any = arrow_udf(_Enrich(source, pa.struct(arrow_schema(kind))).enrich, kind)  # type: ignore[call-overload]
     # A key is looked up once: not again for each use of its columns.
-    return made.asNondeterministic()  # type: ignore[no-any-return]
+    return look_up.asNondeterministic()  # type: ignore[no-any-return]
 
 
 # The copy of a table in a process.
@@ -272,15 +272,15 @@ class Replica:
     def _keep(self, rows: InMemory | OnDisk) -> None:
         """Follow the table with `rows`, which replace the rows before once they are complete."""
 
-        told = 0
+        reported = 0
 
         def put(keys: pa.Array, values: pa.Array) -> None:
-            nonlocal told
+            nonlocal reported
             with self._lock:
                 rows.put(keys, values)
-            if rows.bad > 2 * told:
-                told = rows.bad
-                log.warning("%s: %d records cannot be read and are left out; see its schema", self._feed.name, told)
+            if rows.bad > 2 * reported:
+                reported = rows.bad
+                log.warning("%s: %d records cannot be read and are left out; see its schema", self._feed.name, reported)
             if isinstance(rows, InMemory) and rows.nbytes > self._feed.memory:
                 raise _TooLarge
 

@@ -227,8 +227,8 @@ ALERTS = (
 def rules_file(runbooks: str = RUNBOOKS) -> str:
     """The recording rules and alerts as a rule file; `runbooks` is the address of the page of alerts."""
     groups = [
-        {"name": "penstock-recordings", "rules": [_recorded(one) for one in RECORDINGS]},
-        {"name": "penstock-alerts", "rules": [_alerting(one, runbooks) for one in ALERTS]},
+        {"name": "penstock-recordings", "rules": [_recorded(recording) for recording in RECORDINGS]},
+        {"name": "penstock-alerts", "rules": [_alerting(alert, runbooks) for alert in ALERTS]},
     ]
     text = yaml.dump({"groups": groups}, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
     return "\n".join((*_head(), text))
@@ -239,17 +239,17 @@ def _head() -> Iterator[str]:
     yield "# Names of jobs that scrape Penstock begin with `penstock`."
 
 
-def _recorded(one: Recording) -> dict[str, Any]:
-    return {"record": one.name, "expr": one.expression}
+def _recorded(recording: Recording) -> dict[str, Any]:
+    return {"record": recording.name, "expr": recording.expression}
 
 
-def _alerting(one: Alert, runbooks: str) -> dict[str, Any]:
-    annotations = {"summary": one.summary, "description": one.details, "runbook_url": f"{runbooks}#{one.anchor}"}
+def _alerting(alert: Alert, runbooks: str) -> dict[str, Any]:
+    annotations = {"summary": alert.summary, "description": alert.details, "runbook_url": f"{runbooks}#{alert.anchor}"}
     return {
-        "alert": one.name,
-        "expr": one.expression,
-        "for": one.wait,
-        "labels": {"severity": one.severity},
+        "alert": alert.name,
+        "expr": alert.expression,
+        "for": alert.wait,
+        "labels": {"severity": alert.severity},
         "annotations": annotations,
     }
 

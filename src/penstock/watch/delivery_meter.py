@@ -48,12 +48,12 @@ class DeliveryMeter(Collector):
 
     def done(self, receipt: Receipt) -> None:
         with self._lock:
-            one = self._delivered.setdefault((receipt.segment, receipt.destination), _Delivered())
-            one.deliveries += 1
-            one.added += receipt.added
-            one.removed += receipt.removed
-            one.seconds += (receipt.ended - receipt.began).total_seconds()
-            one.last = receipt.ended
+            totals = self._delivered.setdefault((receipt.segment, receipt.destination), _Delivered())
+            totals.deliveries += 1
+            totals.added += receipt.added
+            totals.removed += receipt.removed
+            totals.seconds += (receipt.ended - receipt.began).total_seconds()
+            totals.last = receipt.ended
 
     def refused(self, error: Exception) -> None:
         """A request was not one for a delivery, or its delivery failed."""
@@ -65,19 +65,19 @@ class DeliveryMeter(Collector):
             self._refused += 1
             self._errors.append({"at": iso(time.time()), "query": "", **said, "trace": ""})
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The fields of the status besides its head."""
         with self._lock:
             deliveries = [
                 {
                     "segment": segment,
                     "destination": destination,
-                    "deliveries_total": one.deliveries,
-                    "added_total": one.added,
-                    "removed_total": one.removed,
-                    "last": iso(one.last.timestamp()) if one.last else None,
+                    "deliveries_total": totals.deliveries,
+                    "added_total": totals.added,
+                    "removed_total": totals.removed,
+                    "last": iso(totals.last.timestamp()) if totals.last else None,
                 }
-                for (segment, destination), one in self._delivered.items()
+                for (segment, destination), totals in self._delivered.items()
             ]
             return {
                 "state": "running",
@@ -98,13 +98,13 @@ class DeliveryMeter(Collector):
             "penstock_segment_last_delivery_timestamp_seconds", "End of the last delivery", labels=LABELS
         )
         with self._lock:
-            for labels, one in self._delivered.items():
-                counts.add_metric(labels, one.deliveries)
-                records.add_metric((*labels, "add"), one.added)
-                records.add_metric((*labels, "remove"), one.removed)
-                seconds.add_metric(labels, one.seconds)
-                if one.last:
-                    last.add_metric(labels, one.last.timestamp())
+            for labels, totals in self._delivered.items():
+                counts.add_metric(labels, totals.deliveries)
+                records.add_metric((*labels, "add"), totals.added)
+                records.add_metric((*labels, "remove"), totals.removed)
+                seconds.add_metric(labels, totals.seconds)
+                if totals.last:
+                    last.add_metric(labels, totals.last.timestamp())
             refused = self._refused
         yield from (counts, records, seconds, last)
         text = "Requests that were not for a delivery, or whose delivery failed"

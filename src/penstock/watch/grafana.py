@@ -98,11 +98,11 @@ def _dashboard(board: Dashboard) -> Json:
     }
 
 
-def _variable(one: Variable) -> Json:
-    asked = f"label_values({one.of}, {one.label})"
+def _variable(variable: Variable) -> Json:
+    asked = f"label_values({variable.of}, {variable.label})"
     return {
-        "name": one.label,
-        "label": one.label.capitalize(),
+        "name": variable.label,
+        "label": variable.label.capitalize(),
         "type": "query",
         "datasource": SOURCE,
         "definition": asked,
@@ -133,24 +133,24 @@ def _placed(rows: Sequence[Row]) -> Iterator[Json]:
         top += tallest
 
 
-def _panel(one: Panel, number: int, place: Json) -> Json:
+def _panel(panel: Panel, number: int, place: Json) -> Json:
     # An axis that does not begin at zero makes small changes look large.
-    base = {"unit": one.unit, "min": 0} if one.kind == "timeseries" else {"unit": one.unit}
-    made: Json = {
+    base = {"unit": panel.unit, "min": 0} if panel.kind == "timeseries" else {"unit": panel.unit}
+    model: Json = {
         "id": number,
-        "type": one.kind,
-        "title": one.title,
-        "description": one.about,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.about,
         "datasource": SOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {**base, **one.defaults}, "overrides": []},
-        "targets": [_target(one.kind, at, *shown) for at, shown in enumerate(one.shown.items())],
+        "fieldConfig": {"defaults": {**base, **panel.defaults}, "overrides": []},
+        "targets": [_target(panel.kind, at, *shown) for at, shown in enumerate(panel.shown.items())],
     }
-    if one.options:
-        made["options"] = one.options
-    if one.transformations:
-        made["transformations"] = one.transformations
-    return made
+    if panel.options:
+        model["options"] = panel.options
+    if panel.transformations:
+        model["transformations"] = panel.transformations
+    return model
 
 
 def _target(kind: str, number: int, legend: str, expression: str) -> Json:

@@ -73,7 +73,7 @@ class Graph:
         )
         return cls(tuple(replace(node, id=id) for id, node in known.items()), tuple(links))
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The graph as JSON has it."""
         return {"nodes": [asdict(node) for node in self.nodes], "edges": [asdict(edge) for edge in self.edges]}
 
@@ -122,7 +122,7 @@ def _box(node: Node) -> str:
 
 def _label(text: str) -> str:
     """The text with all that Mermaid, or HTML in it, could read as syntax as numbers of characters."""
-    return re.sub(r"[^\w .,:/-]", lambda found: f"#{ord(found[0])};", text)
+    return re.sub(r"[^\w .,:/-]", lambda match: f"#{ord(match[0])};", text)
 
 
 # Nodes of what queries read and write.
@@ -163,16 +163,16 @@ def _without(id: str, address: str | None) -> str:
 
 def graph_of(pipeline: str, queries: Mapping[str, Query]) -> Graph:
     """The graph of a pipeline's queries, by the names of their checkpoints ("" for a single query)."""
-    found: list[Node] = []
+    graph_nodes: list[Node] = []
     edges: list[tuple[Node, Node]] = []
     for name, query in queries.items():
         full = f"{pipeline}.{name}" if name else pipeline
         node = Node(f"query:{full}", QUERY, full, "penstock")
         inputs = [*_all(source_nodes(query)), *lookup_nodes(query)]
         outputs = [*state_nodes(full, query), *_all(sink_nodes(query))]
-        found += [*inputs, node, *outputs]
-        edges += [*((one, node) for one in inputs), *((node, one) for one in outputs)]
-    return Graph.of(found, edges)
+        graph_nodes += [*inputs, node, *outputs]
+        edges += [*((source, node) for source in inputs), *((node, sink) for sink in outputs)]
+    return Graph.of(graph_nodes, edges)
 
 
 def _all(groups: Sequence[Sequence[Node]]) -> list[Node]:
@@ -201,15 +201,15 @@ def _sources(query: Query) -> list[list[Node]]:
 
 def _of_source(format: str, options: Mapping[str, str]) -> list[Node]:
     source = source_of(format, options)
-    given = {name.lower(): value for name, value in options.items()}
-    address = next((given[name] for name in ADDRESSES if name in given), None)
+    lower_case_options = {name.lower(): value for name, value in options.items()}
+    address = next((lower_case_options[name] for name in ADDRESSES if name in lower_case_options), None)
     if format == CDC:
         return [table(source.of["table"], address)]
     if source.kind == "kafka":
         return [topic(name, address) for name in _topics(source)]
     if "path" in source.of:
         return [_files(source.of["path"], TABLE)]
-    name = " ".join(source.of[one] for one in NAMED if one in source.of)
+    name = " ".join(source.of[key] for key in NAMED if key in source.of)
     return [Node(f"source:{format} {name}".rstrip(), TABLE, name, format)]
 
 
@@ -256,9 +256,9 @@ def _written_topics(query: Query, target: str) -> list[str]:
         tables = [node.name for node in _all(_sources(query)) if node.system == "cql"]
         return [topic_name(prefix + name) for name in tables] or [f"{prefix}*"]
     plan = analyzed(query.frame)
-    column = next((one for one in each(plan.output()) if one.name() == "topic"), None)
-    found = set() if column is None else _constants(plan, column.exprId().toString())
-    return [OF_ROWS] if not found or None in found else sorted(filter(None, found))
+    column = next((attribute for attribute in each(plan.output()) if attribute.name() == "topic"), None)
+    topics = set() if column is None else _constants(plan, column.exprId().toString())
+    return [OF_ROWS] if not topics or None in topics else sorted(filter(None, topics))
 
 
 def _constants(node: Any, id: str) -> set[str | None]:
@@ -267,19 +267,19 @@ def _constants(node: Any, id: str) -> set[str | None]:
     children = list(each(node.children()))
     if kind == "Union":
         # The columns of a union are those of its first child; those of the others are in the same places.
-        place = next(n for n, one in enumerate(each(node.output())) if one.exprId().toString() == id)
+        place = next(n for n, attribute in enumerate(each(node.output())) if attribute.exprId().toString() == id)
         outputs = [list(each(child.output())) for child in children]
-        found = (_constants(c, out[place].exprId().toString()) for c, out in zip(children, outputs, strict=True))
-        return set().union(*found)
+        constants = (_constants(c, out[place].exprId().toString()) for c, out in zip(children, outputs, strict=True))
+        return set().union(*constants)
     if kind == "Project":
-        for one in each(node.projectList()):
-            if one.getClass().getSimpleName() == "Alias" and one.exprId().toString() == id:
-                value = one.child().getClass().getSimpleName()
+        for expression in each(node.projectList()):
+            if expression.getClass().getSimpleName() == "Alias" and expression.exprId().toString() == id:
+                value = expression.child().getClass().getSimpleName()
                 if value == "AttributeReference":
-                    return _constants(children[0], one.child().exprId().toString())
-                return {str(one.child().value()) if value == "Literal" else None}
+                    return _constants(children[0], expression.child().exprId().toString())
+                return {str(expression.child().value()) if value == "Literal" else None}
     for child in children:
-        if any(one.exprId().toString() == id for one in each(child.output())):
+        if any(attribute.exprId().toString() == id for attribute in each(child.output())):
             return _constants(child, id)
     return {None}
 
@@ -404,9 +404,9 @@ def _functions(query: Query) -> Iterator[Any]:
 
 def _functions_of(node: Any) -> Iterator[Any]:
     for expression in each(node.expressions()):
-        for one in nodes(expression):
-            if one.getClass().getSimpleName() == "PythonUDF" and one.name() in _NAMES:
-                yield _unpickled(one.func())
+        for part in nodes(expression):
+            if part.getClass().getSimpleName() == "PythonUDF" and part.name() in _NAMES:
+                yield _unpickled(part.func())
 
 
 def _unpickled(function: Any) -> Any:

@@ -107,10 +107,10 @@ def _fields(columns: st.StructType) -> list[Event]:
 
 def _field(place: int, field: st.StructField) -> Event:
     kind = field.dataType
-    told: Event = {"name": field.name, "type": kind.simpleString(), "ordinal_position": place}
+    facet: Event = {"name": field.name, "type": kind.simpleString(), "ordinal_position": place}
     if isinstance(kind, st.StructType):
-        told |= {"type": "struct", "fields": _fields(kind)}
-    return told
+        facet |= {"type": "struct", "fields": _fields(kind)}
+    return facet
 
 
 def _facet(name: str, /, **fields: Any) -> Event:
@@ -121,8 +121,10 @@ def inputs_of(query: Query) -> list[Event]:
     """The data sets that a query reads, with the columns of tables and files, and those that it looks rows up in."""
     groups = zip(source_nodes(query), _read_columns(query), strict=True)
     # The columns of readers of topics are Kafka's; those of the records are not known here.
-    found = [dataset(node, None if node.system == "kafka" else columns) for nodes, columns in groups for node in nodes]
-    return _distinct([*found, *map(dataset, lookup_nodes(query))])
+    datasets = [
+        dataset(node, None if node.system == "kafka" else columns) for nodes, columns in groups for node in nodes
+    ]
+    return _distinct([*datasets, *map(dataset, lookup_nodes(query))])
 
 
 def _read_columns(query: Query) -> Iterator[st.StructType]:
@@ -135,21 +137,21 @@ def _read_columns(query: Query) -> Iterator[st.StructType]:
 
 def _table_columns(changes: st.StructType) -> st.StructType:
     """The columns of a table: those of the key, and those that a row has after a change."""
-    found: dict[str, st.StructField] = {}
+    fields: dict[str, st.StructField] = {}
     for name in ("key", "after"):
         kind = changes[name].dataType if name in changes.names else None
-        found |= {field.name: field for field in kind.fields} if isinstance(kind, st.StructType) else {}
-    return st.StructType(list(found.values()))
+        fields |= {field.name: field for field in kind.fields} if isinstance(kind, st.StructType) else {}
+    return st.StructType(list(fields.values()))
 
 
 def outputs_of(query: Query) -> list[Event]:
     """The data sets that a query writes; their columns are those of the query's frame."""
-    found = [node for group in sink_nodes(query) for node in group]
-    return _distinct([dataset(node, rows_schema(query.frame.schema)) for node in found])
+    sinks = [node for group in sink_nodes(query) for node in group]
+    return _distinct([dataset(node, rows_schema(query.frame.schema)) for node in sinks])
 
 
 def _distinct(all: Sequence[Event | None]) -> list[Event]:
-    return list({(one["namespace"], one["name"]): one for one in all if one}.values())
+    return list({(event["namespace"], event["name"]): event for event in all if event}.values())
 
 
 # Runs.
@@ -157,12 +159,12 @@ def _distinct(all: Sequence[Event | None]) -> list[Event]:
 
 @dataclass
 class _Run:
-    """A run that has not ended; `told` is when its last event was made."""
+    """A run that has not ended; `reported` is when its last event was created."""
 
     id: str
     inputs: list[Event]
     outputs: list[Event]
-    told: float
+    reported: float
 
 
 class Lineage(Observer):
@@ -185,8 +187,8 @@ class Lineage(Observer):
 
     def progress(self, name: str, progress: Mapping[str, Any]) -> None:
         run = self._runs.get(name)
-        if run and time.monotonic() - run.told >= EVERY:
-            run.told = time.monotonic()
+        if run and time.monotonic() - run.reported >= EVERY:
+            run.reported = time.monotonic()
             self._tell(name, "RUNNING")
 
     def fault(self, text: str, *, query: str = "", pause: float | None = None, trace: str = "") -> None:

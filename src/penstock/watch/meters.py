@@ -115,10 +115,10 @@ class PipelineMeter(Observer):
             self._of.errors.append(QueryProblem(now, query or self.name, what, f"pipeline {self.name}", step, trace))
             self.failed = pause is None
             self.waits_for, self.since, self.reason = "" if self.failed else NEXT_START, now, ""
-            for one in self.queries.values():
-                one.fault(now, final=self.failed)
-                if one.name == query or not query:
-                    one.problem, one.next = what, step
+            for meter in self.queries.values():
+                meter.fault(now, final=self.failed)
+                if meter.name == query or not query:
+                    meter.problem, meter.next = what, step
 
     def waits(self, what: str, since: float, why: str = "") -> None:
         """The pipeline waits for this while it makes its queries; "" if it does not wait any more."""
@@ -149,8 +149,8 @@ class PipelineMeter(Observer):
 def _places(of: Sequence[Sequence[Node]]) -> Iterator[tuple[str, str, str | None]]:
     """The name, the id and the address of each source or sink, which may be several nodes of the graph."""
     firsts = [nodes[0] for nodes in of]
-    kinds = [one.kind if one.system in ("kafka", "cql") else one.system for one in firsts]
-    names = [f"{kind} {','.join(one.name for one in nodes)}".rstrip() for kind, nodes in zip(kinds, of, strict=True)]
+    kinds = [first.kind if first.system in ("kafka", "cql") else first.system for first in firsts]
+    names = [f"{kind} {','.join(node.name for node in nodes)}".rstrip() for kind, nodes in zip(kinds, of, strict=True)]
     for name, first in zip(distinct(names), firsts, strict=True):
         yield name, first.id, first.address
 
@@ -171,11 +171,11 @@ class Meters:
         The key is the name, unless several pipelines have the same name, as the tasks of a connector do.
         """
         with self.lock:
-            found = self.pipelines.setdefault(key or name, PipelineMeter(self, name))
+            meter = self.pipelines.setdefault(key or name, PipelineMeter(self, name))
             interval = every.total_seconds() if isinstance(every, timedelta) else 0.0
-            found.every = _spelt(interval) if isinstance(every, timedelta) else every
-            found.interval, found.target, found.stops = interval, target, False
-            return found
+            meter.every = _spelt(interval) if isinstance(every, timedelta) else every
+            meter.interval, meter.target, meter.stops = interval, target, False
+            return meter
 
     def forget(self, key: str) -> None:
         """Tell nothing of this pipeline any more."""
@@ -198,7 +198,7 @@ def _learn_retention(of: Sequence[tuple[tuple[str, Mapping[str, str]], SourceMet
     for (format, options), source in of:
         # It is a number among others: a query that cannot read its source says so itself.
         with suppress(Exception):
-            source.kept = topic_keeps(format, options) or source.kept
+            source.retention = topic_keeps(format, options) or source.retention
 
 
 def topic_keeps(format: str, options: Mapping[str, str]) -> float | None:
@@ -210,9 +210,9 @@ def topic_keeps(format: str, options: Mapping[str, str]) -> float | None:
     topic = source_of(format, options).of.get("topic", "")
     if format not in (OUR_KAFKA, SPARKS_KAFKA) or not topic or "," in topic:
         return None
-    given = {name.lower(): value for name, value in options.items()}
-    servers = next((given[name] for name in SERVERS if name in given), "")
-    return asyncio.run(_of_topic(servers, topic, given)) if servers else None
+    lower_case_options = {name.lower(): value for name, value in options.items()}
+    servers = next((lower_case_options[name] for name in SERVERS if name in lower_case_options), "")
+    return asyncio.run(_of_topic(servers, topic, lower_case_options)) if servers else None
 
 
 async def _of_topic(servers: str, topic: str, options: Mapping[str, str]) -> float | None:
@@ -232,12 +232,12 @@ async def _of_topic(servers: str, topic: str, options: Mapping[str, str]) -> flo
 
 def observed_sources(frame: DataFrame) -> dict[str, list[int]]:
     """The places of a frame's sources by the names under which their records are observed."""
-    found: dict[str, list[int]] = {}
-    _walk(analyzed(frame), [], found, iter(range(1 << 16)))
-    return found
+    places: dict[str, list[int]] = {}
+    _walk(analyzed(frame), [], places, iter(range(1 << 16)))
+    return places
 
 
-def _walk(node: Any, names: list[str], found: dict[str, list[int]], numbers: Iterator[int]) -> None:
+def _walk(node: Any, names: list[str], places: dict[str, list[int]], numbers: Iterator[int]) -> None:
     """Note the number of each source under the names of the observations above it."""
     kind = node.getClass().getSimpleName()
     below = [*names, str(node.name())] if kind == "CollectMetrics" else names
@@ -245,6 +245,6 @@ def _walk(node: Any, names: list[str], found: dict[str, list[int]], numbers: Ite
     if not children and node.isStreaming():
         place = next(numbers)
         for name in below:
-            found.setdefault(name, []).append(place)
+            places.setdefault(name, []).append(place)
     for child in children:
-        _walk(child, below, found, numbers)
+        _walk(child, below, places, numbers)

@@ -35,7 +35,7 @@ HEAD_BYTES = 16 << 10
 PAGES = 8
 """Pages that are made at a time; further requests wait."""
 LATE = 10.0
-"""Seconds after which a monitor is told that its page is not made."""
+"""Seconds after which the answer says that the page is not made."""
 QUEUE = 400
 """Requests that wait for a thread, after which those are forgotten whose callers have gone."""
 GRACE = 1.0
@@ -65,8 +65,8 @@ class MetricsAnswer:
 Page = Callable[[], MetricsAnswer]
 
 
-def as_json(told: Any, status: int = 200) -> MetricsAnswer:
-    return MetricsAnswer(json.dumps(told, allow_nan=False).encode(), JSON, status)
+def as_json(body: Any, status: int = 200) -> MetricsAnswer:
+    return MetricsAnswer(json.dumps(body, allow_nan=False).encode(), JSON, status)
 
 
 def pages(
@@ -176,7 +176,7 @@ class _Turns:
     def run(self, page: Page, caller: _Caller) -> None:
         """Send the page to the caller when it is made; called in the event loop."""
         if len(self._waiting) >= QUEUE:
-            self._waiting = deque(one for one in self._waiting if not one[1].transport.is_closing())
+            self._waiting = deque(entry for entry in self._waiting if not entry[1].transport.is_closing())
         self._waiting.append((page, caller))
         self._begin()
 
@@ -221,15 +221,15 @@ class _Server:
         watching = asyncio.create_task(watch(self._connections, self._bounds))
         await self._ended.wait()
         self._listener.stop()
-        for one in list(self._connections):
-            one.shutdown()
+        for connection in list(self._connections):
+            connection.shutdown()
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
                 while self._connections:
                     self._changed.clear()
                     await self._changed.wait()
-        for one in list(self._connections):
-            one.transport.abort()
+        for connection in list(self._connections):
+            connection.transport.abort()
         watching.cancel()
 
     def _connection(self, on_lost: Callable[[], None]) -> Connection:
@@ -286,8 +286,8 @@ class _Server:
             if name != name.strip():
                 return _refused(HTTPStatus.BAD_REQUEST, "a header's name has spaces around it")
             headers.append((name.lower().encode("latin-1"), value.strip().encode("latin-1")))
-        found = refusal(headers, self._hosts, "GET")
-        return None if found is None else _refused(found[0], found[1], found[2] or BY_ADDRESS)
+        refused = refusal(headers, self._hosts, "GET")
+        return None if refused is None else _refused(refused[0], refused[1], refused[2] or BY_ADDRESS)
 
 
 BY_ADDRESS = "use localhost, this machine's name, or an IP address"

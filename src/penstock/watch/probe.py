@@ -3,8 +3,8 @@
 Readers and writers wait patiently in processes of Spark's. While a batch, or a search for one,
 takes STUCK seconds and more, the addresses of the query's sources, lookups and sinks are probed, by a connection that
 is closed at once. A server that was killed refuses it. One that hangs takes it: then only a source that has not
-answered for SILENT seconds is told. Idle queries are not probed. Why they wait, and for what else, is in the lines that
-they log (`worker_waits`).
+answered for SILENT seconds is reported. Idle queries are not probed. Why they wait, and for what else, is in the lines
+that they log (`worker_waits`).
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Prober:
             self._waiting.take(line)
         with self._meters.lock:
             now = self._meters.clock()
-            stuck = [one for one in self._meters.queries() if _is_stuck(one, now) and self._is_due(one, now)]
-            wanted = {one: _servers(one) for one in stuck}
+            stuck = [query for query in self._meters.queries() if _is_stuck(query, now) and self._is_due(query, now)]
+            wanted = {query: _servers(query) for query in stuck}
         places = {place for servers in wanted.values() for some in servers.values() for place in some}
         down = _down(places) if places else set()
         with self._meters.lock:
@@ -92,8 +92,8 @@ class Prober:
             for query in self._meters.queries():
                 if query in wanted and _is_stuck(query, now):
                     said = self._waiting.of(query.id)
-                    found = _blocked(query, wanted[query], down, now) or (said.what if said else "")
-                    query.waits(found, now, said.why if said else "")
+                    obstacle = _blocked(query, wanted[query], down, now) or (said.what if said else "")
+                    query.waits(obstacle, now, said.why if said else "")
                 elif not _is_stuck(query, now):
                     self._waiting.forget(query.id)
                     if query.blocked:
@@ -128,13 +128,15 @@ def _servers(query: QueryMeter) -> dict[str, list[Place]]:
     """The servers that a query needs, each with its addresses, by what a user calls it."""
     systems = {node.id: node.system for node in query.graph.nodes}
     of: list[SourceMeter | SinkMeter] = [*query.sources, *query.sinks]
-    found = {(systems.get(one.node, ""), one.address) for one in of if one.address}
+    addresses = {(systems.get(meter.node, ""), meter.address) for meter in of if meter.address}
     # Lookups, too.
-    found |= {(node.system, node.address) for node in query.graph.nodes if node.address}
+    addresses |= {(node.system, node.address) for node in query.graph.nodes if node.address}
     servers: dict[str, list[Place]] = {}
-    for system, text in sorted(found)[:MOST_ADDRESSES]:
+    for system, text in sorted(addresses)[:MOST_ADDRESSES]:
         with suppress(ValueError):
-            places = [_host_and_port(one.strip(), PORTS.get(system, 0)) for one in text.split(",")[:MOST_ADDRESSES]]
+            places = [
+                _host_and_port(address.strip(), PORTS.get(system, 0)) for address in text.split(",")[:MOST_ADDRESSES]
+            ]
             servers[f"{NAMES.get(system, system)} at {text}"] = places
     return servers
 
@@ -159,7 +161,7 @@ def _blocked(query: QueryMeter, servers: Mapping[str, list[Place]], down: set[Pl
         if away and long:
             return f"{name.partition(' at ')[0]} at {', '.join(f'{host}:{port}' for host, port in away)}"
     if query.asking and long:
-        return f"an answer of {' or '.join(one.name for one in query.sources)}"
+        return f"an answer of {' or '.join(source.name for source in query.sources)}"
     return ""
 
 

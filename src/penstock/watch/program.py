@@ -86,4 +86,4 @@ TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def exposition(collectors: Iterable[Collector]) -> bytes:
     """The text of a scrape, which begins with the version of Penstock."""
     build = InfoMetricFamily("penstock_build", "The version of Penstock", value={"version": __version__})
-    return text(chain([build], *(one.collect() for one in collectors)))
+    return text(chain([build], *(collector.collect() for collector in collectors)))

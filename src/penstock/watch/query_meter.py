@@ -53,7 +53,7 @@ class SourceMeter:
     rows: int = 0
     bad: Counter[str] = field(default_factory=Counter)
     lag: SourceLag = field(default_factory=SourceLag)
-    kept: float | None = None
+    retention: float | None = None
     """Seconds for which the source keeps a record."""
 
 
@@ -118,7 +118,7 @@ class Point:
     phases: Mapping[str, float]
 
     @cached_property
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The point in a status, which is asked for every second, and has 900 of them."""
         return {
             "at": iso(self.at),
@@ -193,10 +193,10 @@ class QueryMeter:
         `observed` has the places of sources by the names under which their records are counted.
         """
         self.graph, self.observed = graph, observed
-        names = [one.name for one in sources]
+        names = [source.name for source in sources]
         if names != self._names:
             self.sources, self.planned, self._names = list(sources), list(sources), names
-        if [one.name for one in sinks] != [one.name for one in self.sinks]:
+        if [sink.name for sink in sinks] != [sink.name for sink in self.sinks]:
             self.sinks = list(sinks)
         self.enters(STARTING, now)
 
@@ -231,27 +231,27 @@ class QueryMeter:
         self.blocked = what
         self.idle = self.idle and not what
 
-    def progress(self, told: Mapping[str, Any], now: float) -> None:
+    def progress(self, progress: Mapping[str, Any], now: float) -> None:
         """Count a progress of Spark."""
         self.problem = self.next = ""
         self.enters(RUNNING, now)
         self.blocked, self.active_since = "", None
-        self.id = id = str(told["id"])
-        at = _seconds(told["timestamp"]) or now
-        self._count_sources(told["sources"], at)
-        self._count_observed(id, told.get("observedMetrics") or {})
-        self.watermark = _watermark(told) or self.watermark
-        phases = {name: ms / 1000 for name, ms in told["durationMs"].items() if name != WHOLE}
+        self.id = id = str(progress["id"])
+        at = _seconds(progress["timestamp"]) or now
+        self._count_sources(progress["sources"], at)
+        self._count_observed(id, progress.get("observedMetrics") or {})
+        self.watermark = _watermark(progress) or self.watermark
+        phases = {name: ms / 1000 for name, ms in progress["durationMs"].items() if name != WHOLE}
         if "addBatch" not in phases:
             self.idle = True
             self._rest(at)
             self._note(Point(now, None, 0, *self.lag(now), None, {}))
             return
         self.idle = False
-        self._count_batch(told, phases, at)
-        self._count_states(told["stateOperators"])
+        self._count_batch(progress, phases, at)
+        self._count_states(progress["stateOperators"])
         p99 = self._count_sinks(id, now)
-        self._note(Point(now, self.last_seconds, told["numInputRows"], *self.lag(now), p99, phases))
+        self._note(Point(now, self.last_seconds, progress["numInputRows"], *self.lag(now), p99, phases))
 
     def looked(self, status: Mapping[str, Any], now: float) -> None:
         """Spark's status of the query, about once a second."""
@@ -297,8 +297,8 @@ class QueryMeter:
 
     def lag(self, now: float) -> tuple[int | None, float | None]:
         """The records of all sources, and the largest lag in seconds; None where it is not known."""
-        records = [one.lag.records for one in self.sources if one.lag.records is not None]
-        seconds = [some for one in self.sources if (some := self.lag_seconds(one, now)) is not None]
+        records = [source.lag.records for source in self.sources if source.lag.records is not None]
+        seconds = [some for source in self.sources if (some := self.lag_seconds(source, now)) is not None]
         return sum(records) if records else None, max(seconds, default=None)
 
     def lag_seconds(self, source: SourceMeter, now: float) -> float | None:
@@ -307,14 +307,14 @@ class QueryMeter:
     def retention_left(self, source: SourceMeter, now: float) -> float | None:
         """Seconds until the source deletes what was not read; None if it keeps all, or that is not known."""
         lag = self.lag_seconds(source, now)
-        if source.kept is None or lag is None or not source.lag.is_exact:
+        if source.retention is None or lag is None or not source.lag.is_exact:
             return None
-        return source.kept if source.lag.records == 0 else source.kept - lag
+        return source.retention if source.lag.records == 0 else source.retention - lag
 
     def rate(self, now: float) -> float:
         """Rows a second, of late: at least over the time from one batch to the next."""
         seconds = max(RATE, self.interval, self.last_seconds or 0.0)
-        return sum(one.rows for one in self.history if now - seconds < one.at <= now) / seconds
+        return sum(point.rows for point in self.history if now - seconds < point.at <= now) / seconds
 
     def recent_seconds(self) -> float:
         """The seconds whose rows the percentiles of the delay are of: at least the time of two batches."""
@@ -348,30 +348,30 @@ class QueryMeter:
         if not self.history or now - self.history[-1].at >= 1:
             self._note(Point(now, None, 0, *self.lag(now), None, {}))
 
-    def _count_batch(self, told: Mapping[str, Any], phases: Mapping[str, float], at: float) -> None:
-        seconds = told["batchDuration"] / 1000
-        self.batch, self.last_seconds, self.last_commit = told["batchId"], seconds, at + seconds
+    def _count_batch(self, progress: Mapping[str, Any], phases: Mapping[str, float], at: float) -> None:
+        seconds = progress["batchDuration"] / 1000
+        self.batch, self.last_seconds, self.last_commit = progress["batchId"], seconds, at + seconds
         self.batches += 1
-        self.rows += told["numInputRows"]
+        self.rows += progress["numInputRows"]
         self.durations[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
         for name, some in phases.items():
             self.phases[name] += some
 
-    def _count_sources(self, told: Sequence[Mapping[str, Any]], at: float) -> None:
-        if len(told) != len(self.sources):
+    def _count_sources(self, sources: Sequence[Mapping[str, Any]], at: float) -> None:
+        if len(sources) != len(self.sources):
             first: dict[str, SourceMeter] = {}
-            self.planned = [first.setdefault(one.node, one) for one in self.planned]
+            self.planned = [first.setdefault(source.node, source) for source in self.planned]
             self.sources = list(first.values())
-        if len(told) != len(self.sources):
-            self.sources = [SourceMeter(f"source {number}", "") for number in range(1, len(told) + 1)]
+        if len(sources) != len(self.sources):
+            self.sources = [SourceMeter(f"source {number}", "") for number in range(1, len(sources) + 1)]
             self.planned = []
-        for source, one in zip(self.sources, told, strict=True):
-            source.rows += one["numInputRows"]
-            source.kept = seconds_kept(one["endOffset"]) or source.kept
+        for source, progress in zip(self.sources, sources, strict=True):
+            source.rows += progress["numInputRows"]
+            source.retention = seconds_kept(progress["endOffset"]) or source.retention
             # A batch of real-time mode goes on reading for minutes after it has asked for the newest offset.
             if not self.in_real_time:
-                source.lag.planned(at, one["endOffset"], one.get("latestOffset"))
+                source.lag.planned(at, progress["endOffset"], progress.get("latestOffset"))
 
     def _count_observed(self, id: str, observed: Mapping[str, Mapping[str, Any]]) -> None:
         """Count what the stages of the query have observed: bad records, lookups; sinks' counts go to `delays`."""
@@ -393,9 +393,9 @@ class QueryMeter:
 
     def _source_of(self, name: str) -> SourceMeter | None:
         """The source whose records are counted under this name; None if several are, or it is not known."""
-        found = [self.planned[place] for place in self.observed.get(name, ()) if place < len(self.planned)]
-        of = found or self.sources
-        return of[0] if of and all(one is of[0] for one in of) else None
+        sources = [self.planned[place] for place in self.observed.get(name, ()) if place < len(self.planned)]
+        of = sources or self.sources
+        return of[0] if of and all(source is of[0] for source in of) else None
 
     def _count_sinks(self, id: str, now: float) -> float | None:
         """Take over the sinks' counts; the 99th percentile of the delays that came with them."""
@@ -406,25 +406,25 @@ class QueryMeter:
             news = [sum(pair) for pair in zip(news, self.sinks[place].take(counts, now), strict=True)]
         return quantile(news, 0.99)
 
-    def _count_states(self, told: Sequence[Mapping[str, Any]]) -> None:
-        for name, one in zip(distinct(self._names_of_states(told)), told, strict=True):
+    def _count_states(self, operators: Sequence[Mapping[str, Any]]) -> None:
+        for name, operator in zip(distinct(self._names_of_states(operators)), operators, strict=True):
             state = self.states.setdefault(name, StateMeter())
-            state.rows, state.memory = one["numRowsTotal"], one["memoryUsedBytes"]
-            state.disk = one.get("customMetrics", {}).get("rocksdbSstFileSize", state.disk)
-            state.commit_seconds += one["commitTimeMs"] / 1000
-            state.late_rows += one["numRowsDroppedByWatermark"]
+            state.rows, state.memory = operator["numRowsTotal"], operator["memoryUsedBytes"]
+            state.disk = operator.get("customMetrics", {}).get("rocksdbSstFileSize", state.disk)
+            state.commit_seconds += operator["commitTimeMs"] / 1000
+            state.late_rows += operator["numRowsDroppedByWatermark"]
 
-    def _names_of_states(self, told: Sequence[Mapping[str, Any]]) -> list[str]:
+    def _names_of_states(self, operators: Sequence[Mapping[str, Any]]) -> list[str]:
         """The names of the states in the pipeline, of which Spark knows only its own ones."""
-        kept = [node.name for node in self.graph.nodes if node.kind == "state"]
-        given = [str(one["operatorName"]) for one in told]
-        if len(kept) == len(told) == 1:
-            return kept
+        state_names = [node.name for node in self.graph.nodes if node.kind == "state"]
+        operator_names = [str(operator["operatorName"]) for operator in operators]
+        if len(state_names) == len(operators) == 1:
+            return state_names
         # Spark does not say which of several stages in Python is which.
-        named = [name for name in kept if name not in (*NATIVE.values(), AGGREGATE, JOIN)]
-        if len(named) == given.count(NATIVE[PROCESSOR]) == 1:
-            return [named[0] if name == NATIVE[PROCESSOR] else name for name in given]
-        return given
+        named = [name for name in state_names if name not in (*NATIVE.values(), AGGREGATE, JOIN)]
+        if len(named) == operator_names.count(NATIVE[PROCESSOR]) == 1:
+            return [named[0] if name == NATIVE[PROCESSOR] else name for name in operator_names]
+        return operator_names
 
 
 def shortened(seconds: float | None) -> float | None:
@@ -463,7 +463,7 @@ def _seconds(iso: str) -> float | None:
         return None
 
 
-def _watermark(told: Mapping[str, Any]) -> float | None:
+def _watermark(progress: Mapping[str, Any]) -> float | None:
     """The watermark; None if the query has none, or none yet."""
-    text = (told.get("eventTime") or {}).get("watermark")
+    text = (progress.get("eventTime") or {}).get("watermark")
     return (_seconds(text) or None) if text else None

@@ -26,7 +26,7 @@ class QueryMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._meters.lock:
             queries, now = self._meters.queries(), self._meters.clock()
-            made = [
+            metrics = [
                 *_of_queries(queries),
                 *_of_sources(queries, now),
                 *_of_sinks(queries),
@@ -34,7 +34,7 @@ class QueryMetrics(Collector):
                 *_of_lookups(queries),
                 *_of_jvm(self._meters.jvm),
             ]
-        yield from (one for one in made if one.samples)
+        yield from (metric for metric in metrics if metric.samples)
 
 
 class _Families:
@@ -49,12 +49,12 @@ class _Families:
     def gauge(self, name: str, text: str, samples: Iterable[Sequence[Sample]], *labels: str) -> Metric:
         return self._filled(GaugeMetricFamily(f"penstock_{name}", text, labels=(*QUERY, *labels)), samples)
 
-    def _filled(self, made: Metric, samples: Iterable[Sequence[Sample]]) -> Metric:
+    def _filled(self, metric: Metric, samples: Iterable[Sequence[Sample]]) -> Metric:
         for query, some in zip(self._queries, samples, strict=True):
             for values, value in some:
                 if value is not None:
-                    made.add_metric((query.pipeline, query.name, *values), value)  # type: ignore[attr-defined]
-        return made
+                    metric.add_metric((query.pipeline, query.name, *values), value)  # type: ignore[attr-defined]
+        return metric
 
 
 def _one(value: float | None) -> list[Sample]:
@@ -63,43 +63,43 @@ def _one(value: float | None) -> list[Sample]:
 
 def _of_queries(queries: Sequence[QueryMeter]) -> Iterator[Metric]:
     of = _Families(queries)
-    states = [[((state,), float(one.state == state)) for state in STATES] for one in queries]
+    states = [[((state,), float(query.state == state)) for state in STATES] for query in queries]
     yield of.gauge("query_state", "1 for the state in which a query is", states, "state")
-    yield of.counter("query_batches", "Finished batches", [_one(one.batches) for one in queries])
-    yield of.counter("query_rows", "Rows read by finished batches", [_one(one.rows) for one in queries])
+    yield of.counter("query_batches", "Finished batches", [_one(query.batches) for query in queries])
+    yield of.counter("query_rows", "Rows read by finished batches", [_one(query.rows) for query in queries])
     text = "Duration of a batch, from its planning to its commit"
     durations = HistogramMetricFamily("penstock_query_batch_duration_seconds", text, labels=QUERY)
-    for one in queries:
-        if one.batches:
-            durations.add_metric((one.pipeline, one.name), _cumulative(one.durations), one.seconds)
+    for query in queries:
+        if query.batches:
+            durations.add_metric((query.pipeline, query.name), _cumulative(query.durations), query.seconds)
     yield durations
-    phases = [[((name,), some) for name, some in one.phases.items()] for one in queries]
+    phases = [[((name,), some) for name, some in query.phases.items()] for query in queries]
     yield of.counter("query_phase_seconds", "Time of batches by Spark's phase", phases, "phase")
-    commits = [_one(one.last_commit) for one in queries]
+    commits = [_one(query.last_commit) for query in queries]
     yield of.gauge("query_last_commit_timestamp_seconds", "When the last batch was committed", commits)
-    starts = [[((reason,), float(some)) for reason, some in one.starts.items()] for one in queries]
+    starts = [[((reason,), float(some)) for reason, some in query.starts.items()] for query in queries]
     yield of.counter("query_starts", "Starts of a query in this process", starts, "reason")
-    watermarks = [_one(one.watermark) for one in queries]
+    watermarks = [_one(query.watermark) for query in queries]
     yield of.gauge("query_watermark_timestamp_seconds", "Rows with earlier times are late", watermarks)
-    targets = [_one(one.target) for one in queries]
+    targets = [_one(query.target) for query in queries]
     yield of.gauge("query_delay_target_seconds", "The delay that the pipeline should keep", targets)
 
 
 def _of_sources(queries: Sequence[QueryMeter], now: float) -> Iterator[Metric]:
     of = _Families(queries)
-    lags = [[((one.name,), one.lag.records) for one in query.sources] for query in queries]
+    lags = [[((source.name,), source.lag.records) for source in query.sources] for query in queries]
     yield of.gauge("source_lag_records", "Records that are not read yet", lags, "source")
-    seconds = [[((one.name,), query.lag_seconds(one, now)) for one in query.sources] for query in queries]
+    seconds = [[((source.name,), query.lag_seconds(source, now)) for source in query.sources] for query in queries]
     text = "Time since all was read that existed then; 0 when a query has read all and waits"
     yield of.gauge("source_lag_seconds", text, seconds, "source")
-    rows = [[((one.name,), float(one.rows)) for one in query.sources] for query in queries]
+    rows = [[((source.name,), float(source.rows)) for source in query.sources] for query in queries]
     yield of.counter("source_rows", "Rows read by finished batches", rows, "source")
     bad = [
-        [((one.name, reason), float(count)) for one in query.sources for reason, count in one.bad.items()]
+        [((source.name, reason), float(count)) for source in query.sources for reason, count in source.bad.items()]
         for query in queries
     ]
     yield of.counter("source_bad_records", "Records that could not be read", bad, "source", "reason")
-    left = [[((one.name,), query.retention_left(one, now)) for one in query.sources] for query in queries]
+    left = [[((source.name,), query.retention_left(source, now)) for source in query.sources] for query in queries]
     text = "Time until the source deletes what is not read yet"
     yield of.gauge("source_retention_left_seconds", text, left, "source")
 
@@ -115,15 +115,15 @@ def _of_sinks(queries: Sequence[QueryMeter]) -> Iterator[Metric]:
                 delays.add_metric(labels, _cumulative(sink.counts.buckets), sink.counts.seconds)
     yield delays
     for name, text in (("rows", "Rows"), ("bytes", "Bytes"), ("retries", "Requests that were repeated,")):
-        counts = [[((one.name,), float(getattr(one.counts, name))) for one in query.sinks] for query in queries]
+        counts = [[((sink.name,), float(getattr(sink.counts, name))) for sink in query.sinks] for query in queries]
         yield of.counter(f"sink_{name}", f"{text} acknowledged by the sink", counts, "sink")
     failures = [
-        [((one.name, reason), float(count)) for one in query.sinks for reason, count in one.counts.failures.items()]
+        [((sink.name, reason), float(count)) for sink in query.sinks for reason, count in sink.counts.failures.items()]
         for query in queries
     ]
     yield of.counter("sink_failures", "Batches that the sink failed to write", failures, "sink", "reason")
     letters = [
-        [((one.name, reason), float(count)) for one in query.sinks for reason, count in one.counts.letters.items()]
+        [((sink.name, reason), float(count)) for sink in query.sinks for reason, count in sink.counts.letters.items()]
         for query in queries
     ]
     yield of.counter("dead_letters", "Records written to a topic of dead letters", letters, "sink", "reason")
@@ -138,7 +138,7 @@ def _of_states(queries: Sequence[QueryMeter]) -> Iterator[Metric]:
         (of.counter, "commit_seconds", "Time of writing the state's changes", "commit_seconds"),
         (of.counter, "late_rows", "Rows that came too late for the state", "late_rows"),
     ):
-        samples = [[((name,), getattr(one, field)) for name, one in query.states.items()] for query in queries]
+        samples = [[((name,), getattr(state, field)) for name, state in query.states.items()] for query in queries]
         yield kind(f"state_{name}", text, samples, "operator")
 
 
@@ -149,9 +149,11 @@ def _of_lookups(queries: Sequence[QueryMeter]) -> Iterator[Metric]:
         ("hits", "Rows whose answer was in memory", "hits"),
         ("wait_seconds", "Time that tasks waited for answers, added up", "wait"),
     ):
-        samples = [[((name,), float(getattr(one, field))) for name, one in query.lookups.items()] for query in queries]
+        samples = [
+            [((name,), float(getattr(lookup, field))) for name, lookup in query.lookups.items()] for query in queries
+        ]
         yield of.counter(f"lookup_{name}", text, samples, "lookup")
-    ages: list[list[Sample]] = [[((name,), stale) for name, stale in one.tables.items()] for one in queries]
+    ages: list[list[Sample]] = [[((name,), stale) for name, stale in query.tables.items()] for query in queries]
     text = "For how long the source of a global table was away at the last batch"
     yield of.gauge("global_table_stale_seconds", text, ages, "table")
 

@@ -63,8 +63,8 @@ TYPES = {
 
 def folder() -> Path:
     """The folder of the run files of this user."""
-    if given := os.environ.get("PENSTOCK_RUNS"):
-        return Path(given)
+    if path := os.environ.get("PENSTOCK_RUNS"):
+        return Path(path)
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local/state") / "penstock/runs"
 
@@ -102,17 +102,17 @@ def _write(path: Path, text: str) -> None:
 
 def running() -> list[RunFile]:
     """The commands that run now, in the order of their start; deletes the files of processes that are gone."""
-    found = []
+    files = []
     with suppress(OSError, RuntimeError):
         for path in sorted(folder().glob("*.json")):
             file = _read(path)
             if file is None:
                 continue
             if _lives(file):
-                found.append(file)
+                files.append(file)
             else:
                 path.unlink(missing_ok=True)
-    return sorted(found, key=lambda file: (file.created, file.pid))
+    return sorted(files, key=lambda file: (file.created, file.pid))
 
 
 def _read(path: Path) -> RunFile | None:
@@ -120,12 +120,14 @@ def _read(path: Path) -> RunFile | None:
     try:
         with path.open("rb") as opened:
             text = opened.read(MOST_BYTES + 1)
-        told = json.loads(text) if len(text) <= MOST_BYTES else None
+        content = json.loads(text) if len(text) <= MOST_BYTES else None
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(told, dict) or not all(_fits(told.get(one.name), one.name) for one in fields(RunFile)):
+    if not isinstance(content, dict) or not all(
+        _fits(content.get(field.name), field.name) for field in fields(RunFile)
+    ):
         return None
-    return RunFile(**{one.name: told.get(one.name) for one in fields(RunFile)})  # type: ignore[arg-type]
+    return RunFile(**{field.name: content.get(field.name) for field in fields(RunFile)})  # type: ignore[arg-type]
 
 
 def _fits(value: Any, name: str) -> bool:

@@ -32,10 +32,10 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 OTHER = "other"
 """The path of requests for which there is no route."""
 READY = 10.0
-"""Seconds after which a caller is told that the check has not ended."""
+"""Seconds after which the answer says that the check has not ended."""
 ERRORS = 20
 MOST_ERROR = 10_000
-"""Most bytes of an answer with an error that are kept."""
+"""Most bytes of an error answer that are stored for the status."""
 
 
 def observed(app: Starlette, program: Program, unready: Callable[[], list[str]], *, is_open: bool = False) -> Starlette:
@@ -59,13 +59,13 @@ def observed(app: Starlette, program: Program, unready: Callable[[], list[str]],
         return JSONResponse({"status": "unavailable" if why else "ok", "problems": why}, 503 if why else 200)
 
     async def status(request: Request) -> Response:
-        return JSONResponse({**head(program, time.time()), **meter.told(with_errors=not is_open)})
+        return JSONResponse({**head(program, time.time()), **meter.to_dict(with_errors=not is_open)})
 
     pages = {"/metrics": metrics, "/health": health, "/ready": ready, "/status": status}
-    made = Starlette(routes=[Route(path, page) for path, page in pages.items()])
+    with_pages = Starlette(routes=[Route(path, page) for path, page in pages.items()])
     # Not a mount below "/": that would take a POST to a page before the page refuses it.
-    made.router.default = meter
-    return made
+    with_pages.router.default = meter
+    return with_pages
 
 
 class _ReadyCheck:
@@ -126,8 +126,8 @@ class HttpMeter(Collector):
 
     def _path(self, scope: Mapping[str, Any]) -> str:
         """The template of the path, as in `/state/{name:path}`."""
-        found = (route for route in self._app.routes if route.matches(scope)[0] is not Match.NONE)  # type: ignore[arg-type]
-        return next((route.path for route in found if isinstance(route, Route)), OTHER)
+        routes = (route for route in self._app.routes if route.matches(scope)[0] is not Match.NONE)  # type: ignore[arg-type]
+        return next((route.path for route in routes if isinstance(route, Route)), OTHER)
 
     def _count(self, path: str, status: int, seconds: float) -> None:
         with self._lock:
@@ -140,7 +140,7 @@ class HttpMeter(Collector):
         with self._lock:
             self._errors.append({"at": iso(time.time()), **empty, **about})
 
-    def told(self, *, with_errors: bool) -> dict[str, Any]:
+    def to_dict(self, *, with_errors: bool) -> dict[str, Any]:
         """The fields of the status besides its head."""
         with self._lock:
             requests = [{"path": path, "status": status, "count": n} for (path, status), n in self._requests.items()]
@@ -173,9 +173,13 @@ class HttpMeter(Collector):
 
 
 def _parsed(said: bytes) -> dict[str, str]:
-    """What an answer with an error says, as `rest.told` writes it."""
+    """What an answer with an error says, as `rest_errors.error_response` writes it."""
     try:
-        told = json.loads(said[:MOST_ERROR])
-        return {"what": str(told["error"]), "where": str(told.get("where", "")), "next": str(told.get("next", ""))}
+        answer = json.loads(said[:MOST_ERROR])
+        return {
+            "what": str(answer["error"]),
+            "where": str(answer.get("where", "")),
+            "next": str(answer.get("next", "")),
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {"what": said[:MOST_ERROR].decode(errors="replace")}

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.kafka.source_format import topics
 
 MOST_ENDS = 256
-"""Ends of topics that are kept for a query that is behind; beyond, every second one is dropped."""
+"""Ends of topics that are remembered for a query that is behind; of more, every second is dropped."""
 MICROS = 1_000_000
 BACK = 5.0
 """Seconds by which a time is in the future if the clock was set back, at least."""
@@ -34,29 +34,31 @@ def parsed(offset: Any) -> Any:
 
 def places(offset: Any) -> Places | None:
     """The next record of each topic's partitions; None if these are not offsets of topics."""
-    found = parsed(offset)
-    if not isinstance(found, dict):
+    offsets = parsed(offset)
+    if not isinstance(offsets, dict):
         return None
     try:
-        return {(name, int(p)): int(at) for name in topics(found) for p, at in found[name].items()}
+        return {(name, int(p)): int(at) for name in topics(offsets) for p, at in offsets[name].items()}
     except (AttributeError, TypeError, ValueError):
         return None
 
 
 def micros(offset: Any) -> int | None:
     """The time until which a change log was read, in microseconds since 1970; None if this is no such offset."""
-    found = parsed(offset)
-    if not isinstance(found, dict) or not all(isinstance(found.get(one), int) for one in ("generation", "time")):
+    position = parsed(offset)
+    if not isinstance(position, dict) or not all(
+        isinstance(position.get(name), int) for name in ("generation", "time")
+    ):
         return None
-    fresh = found.get("fresh", 0)
-    return max(found["time"], fresh) if isinstance(fresh, int) else int(found["time"])
+    fresh = position.get("fresh", 0)
+    return max(position["time"], fresh) if isinstance(fresh, int) else int(position["time"])
 
 
 def seconds_kept(offset: Any) -> float | None:
     """The time to live of the rows of a change log, in seconds; None if these are no such offsets, or it keeps all."""
-    found = parsed(offset)
-    kept = found.get("ttl") if isinstance(found, dict) and micros(found) is not None else None
-    return float(kept) if isinstance(kept, int) and kept > 0 else None
+    position = parsed(offset)
+    ttl = position.get("ttl") if isinstance(position, dict) and micros(position) is not None else None
+    return float(ttl) if isinstance(ttl, int) and ttl > 0 else None
 
 
 def records_between(end: Places, latest: Places) -> int:
@@ -111,7 +113,7 @@ class SourceLag:
             self.read_until, self.is_exact = max(self.read_until, self._ends.popleft()[0]), True
         if len(self._ends) > MOST_ENDS:
             # The oldest stays: it is the first that can be reached.
-            self._ends = deque(one for number, one in enumerate(self._ends) if number % 2 == 0)
+            self._ends = deque(end for number, end in enumerate(self._ends) if number % 2 == 0)
 
     def idle(self, now: float) -> None:
         """The source was asked a moment ago, and had nothing new."""

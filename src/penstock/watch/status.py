@@ -47,8 +47,8 @@ def status(program: Program, meters: Meters) -> dict[str, Any]:
             "state": state,
             "waits_for": waits_for,
             "graph": _graph(queries, ids),
-            "queries": [_query(one, now, ids) for one in queries],
-            "errors": [_error(one) for one in meters.errors],
+            "queries": [_query(query, now, ids) for query in queries],
+            "errors": [_error(problem) for problem in meters.errors],
             "jvm": jvm,
         }
 
@@ -56,12 +56,12 @@ def status(program: Program, meters: Meters) -> dict[str, Any]:
 def overall(meters: Meters, now: float) -> tuple[str, str]:
     """The state of all pipelines together, the worst first, and what they wait for; the caller holds the lock."""
     queries = meters.queries()
-    waits = [text for one in queries if (text := one.waits_for(now))]
+    waits = [text for query in queries if (text := query.waits_for(now))]
     waits += [text for pipeline in meters.pipelines.values() if (text := pipeline.waiting(now))]
-    if meters.pipelines and all(one.stops for one in meters.pipelines.values()):
+    if meters.pipelines and all(pipeline.stops for pipeline in meters.pipelines.values()):
         return STOPPING, ""
-    states = {one.state for one in queries} or {STARTING}
-    if any(one.failed for one in meters.pipelines.values()):
+    states = {query.state for query in queries} or {STARTING}
+    if any(pipeline.failed for pipeline in meters.pipelines.values()):
         states.add(FAILED)
     if waits and FAILED not in states:
         return WAITING, waits[0]
@@ -74,7 +74,7 @@ def ready(meters: Meters) -> list[str]:
         now, queries = meters.clock(), meters.queries()
         if not queries:
             return ["no query has started"]
-        return [f"{one.name}: {why}" for one in queries if (why := _unready(one, now))]
+        return [f"{query.name}: {why}" for query in queries if (why := _unready(query, now))]
 
 
 def _unready(query: QueryMeter, now: float) -> str:
@@ -105,25 +105,30 @@ def _query(query: QueryMeter, now: float, ids: Ids) -> dict[str, Any]:
         "watermark": iso(query.watermark),
         "problem": query.problem,
         "next": query.next,
-        "sources": [_source(query, one, now) | _node(one, ids) for one in query.sources],
-        "sinks": [_sink(query, one, now) | _node(one, ids) for one in query.sinks],
+        "sources": [_source(query, source, now) | _node(source, ids) for source in query.sources],
+        "sinks": [_sink(query, sink, now) | _node(sink, ids) for sink in query.sinks],
         "states": [
             {
                 "operator": name,
-                "rows": one.rows,
-                "memory_bytes": one.memory,
-                "disk_bytes": one.disk,
-                "late_rows_total": one.late_rows,
+                "rows": state.rows,
+                "memory_bytes": state.memory,
+                "disk_bytes": state.disk,
+                "late_rows_total": state.late_rows,
             }
-            for name, one in query.states.items()
+            for name, state in query.states.items()
         ],
         "lookups": [
-            {"name": name, "rows_total": one.rows, "hits_total": one.hits, "wait_seconds_total": shortened(one.wait)}
-            for name, one in query.lookups.items()
+            {
+                "name": name,
+                "rows_total": lookup.rows,
+                "hits_total": lookup.hits,
+                "wait_seconds_total": shortened(lookup.wait),
+            }
+            for name, lookup in query.lookups.items()
         ],
         "global_tables": [{"name": name, "stale_seconds": shortened(stale)} for name, stale in query.tables.items()],
         "phases": _rounded(query.phases),
-        "history": [one.told for one in query.history],
+        "history": [point.as_dict for point in query.history],
     }
 
 
@@ -170,8 +175,8 @@ def _error(problem: QueryProblem) -> dict[str, Any]:
 def _ids(queries: Sequence[QueryMeter]) -> Ids:
     """The ids of all nodes of the queries: two of them may read a topic of one name from two clusters."""
     nodes = [(node.id, node.address) for query in queries for node in query.graph.nodes]
-    sources = [(one.node, one.address) for query in queries for one in query.sources]
-    sinks = [(one.node, one.address) for query in queries for one in query.sinks]
+    sources = [(source.node, source.address) for query in queries for source in query.sources]
+    sinks = [(sink.node, sink.address) for query in queries for sink in query.sinks]
     return ids_apart([*nodes, *sources, *sinks])
 
 
@@ -183,7 +188,7 @@ def _graph(queries: Sequence[QueryMeter], ids: Ids) -> dict[str, Any]:
     """The graphs of the queries as one."""
     nodes: dict[str, dict[str, Any]] = {}
     edges: dict[tuple[str, str], dict[str, str]] = {}
-    for graph in (one.graph for one in queries):
+    for graph in (query.graph for query in queries):
         own = {node.id: ids[node.id, node.address] for node in graph.nodes}
         for node in graph.nodes:
             nodes.setdefault(own[node.id], asdict(node) | {"id": own[node.id]})

@@ -34,7 +34,7 @@ async def listed(folders: list[str]) -> list[dict[str, Any]]:
 
 
 def _listed(folders: Iterable[str]) -> list[dict[str, Any]]:
-    return [{"folder": one, **state} for one in folders for state in _states(one).overview()]
+    return [{"folder": folder, **state} for folder in folders for state in _states(folder).overview()]
 
 
 async def rows(folders: list[str], name: str, key: str | None, limit: int, mask: list[str]) -> dict[str, Any]:

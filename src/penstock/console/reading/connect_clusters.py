@@ -1,7 +1,7 @@
 """Connectors of Kafka Connect clusters, Penstock's or any other, by their REST API.
 
 What a cluster answers is taken field by field, as `run_status` does. Secrets in configurations are hidden. An action
-waits until its result shows, and tells it: a restart that changed nothing would look like one that worked.
+waits until its result shows, and reports it: a restart that changed nothing would look like one that worked.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ class ConnectClusters:
 
     async def listed(self) -> list[Json]:
         """The connectors of all clusters; a cluster that does not answer is one entry with its `error`."""
-        each = await asyncio.gather(*(self._of(number, one) for number, one in enumerate(self._addresses())))
+        each = await asyncio.gather(*(self._of(number, address) for number, address in enumerate(self._addresses())))
         return [connector for some in each for connector in some]
 
-    async def one(self, cluster: int, name: str) -> Json:
+    async def connector(self, cluster: int, name: str) -> Json:
         """A connector with its configuration and its offsets, which clusters before Kafka 3.5 do not tell."""
         address, path = self._address(cluster), _path(name)
         status, config, offsets = await asyncio.gather(
             _asked(address, f"{path}/status"), _config(address, f"{path}/config"), _offsets(address, f"{path}/offsets")
         )
-        told = _connector(cluster, address, name, STATUS(status.parsed(address.url)))
+        connector = _connector(cluster, address, name, STATUS(status.parsed(address.url)))
         if isinstance(config, TooLargeAnswer):
-            return told | {
+            return connector | {
                 "config": {},
                 "offsets": offsets,
                 "problem": f"its configuration is not shown: {config.what}",
             }
-        return told | {"config": self._shown(CONFIG(config.parsed(address.url)) or {}), "offsets": offsets}
+        return connector | {"config": self._shown(CONFIG(config.parsed(address.url)) or {}), "offsets": offsets}
 
     async def act(self, cluster: int, name: str, action: str) -> Json:
         """Pause, resume, stop or restart a connector, and wait for the result: `done`, and what it is then."""
@@ -105,11 +105,11 @@ class ConnectClusters:
             # A cluster may answer for a moment with the state before the action.
             await asyncio.sleep(LOOK)
             status = STATUS((await _asked(address, f"{own}/status")).parsed(address.url))
-            told = _connector(cluster, address, name, status)
+            connector = _connector(cluster, address, name, status)
             waited = time.monotonic() - begun
-            done = _is_done(told, wanted) and (wanted in RESTING or waited > SETTLED)
+            done = _is_done(connector, wanted) and (wanted in RESTING or waited > SETTLED)
             if done or waited > WAIT:
-                return {"action": action, "done": done, "waited_seconds": round(waited, 1), "connector": told}
+                return {"action": action, "done": done, "waited_seconds": round(waited, 1), "connector": connector}
 
     def _address(self, cluster: int) -> Address:
         addresses = self._addresses()
@@ -119,14 +119,14 @@ class ConnectClusters:
 
     async def _of(self, cluster: int, address: Address) -> list[Json]:
         try:
-            found = await _found(address)
+            connectors = await _found(address)
         except PenstockError as error:
             return [{"cluster": cluster, "url": address.url, "name": None, "error": error.what, "tasks": []}]
         return [
-            _connector(cluster, address, name, one.get("status"))
-            | {"letters": _letters(one)}
-            | ({"problem": one["error"]} if "error" in one else {})
-            for name, one in sorted(found.items())
+            _connector(cluster, address, name, expanded.get("status"))
+            | {"letters": _letters(expanded)}
+            | ({"problem": expanded["error"]} if "error" in expanded else {})
+            for name, expanded in sorted(connectors.items())
         ]
 
     def _shown(self, config: Mapping[str, str]) -> dict[str, str]:
@@ -154,8 +154,8 @@ async def _found(address: Address) -> dict[str, Json]:
     except TooLargeAnswer as error:
         lacks = f"its configuration is not listed: with those of all connectors {error.what}"
     try:
-        found = EXPANDED((await _asked(address, states)).parsed(address.url)) or {}
-        return {name: one | {"error": lacks} for name, one in found.items()}
+        connectors = EXPANDED((await _asked(address, states)).parsed(address.url)) or {}
+        return {name: expanded | {"error": lacks} for name, expanded in connectors.items()}
     except TooLargeAnswer as error:
         lacks = f"its state is not listed: with those of all connectors {error.what}"
     listed = NAMES((await _asked(address, names)).parsed(address.url)) or []
@@ -169,17 +169,17 @@ async def _config(address: Address, path: str) -> HttpAnswer | TooLargeAnswer:
         return error
 
 
-def _letters(found: Json) -> str | None:
+def _letters(expanded: Json) -> str | None:
     """The topic of the connector's dead letters."""
-    topic: str | None = found.get("info", {}).get("config", {}).get("errors.deadletterqueue.topic.name")
+    topic: str | None = expanded.get("info", {}).get("config", {}).get("errors.deadletterqueue.topic.name")
     return topic or None
 
 
 def _connector(cluster: int, address: Address, name: str, status: Json | None) -> Json:
     part = (status or {}).get("connector", {"state": "UNKNOWN"})
     tasks = [
-        {"id": one["id"], "state": one["state"], "worker": one.get("worker_id", ""), "trace": one.get("trace", "")}
-        for one in (status or {}).get("tasks", [])
+        {"id": task["id"], "state": task["state"], "worker": task.get("worker_id", ""), "trace": task.get("trace", "")}
+        for task in (status or {}).get("tasks", [])
     ]
     return {
         "cluster": cluster,
@@ -217,10 +217,10 @@ async def _while_busy(address: Address, path: str, method: str, until: float) ->
 
 async def _offsets(address: Address, path: str) -> Any:
     try:
-        found = (await _asked(address, path)).parsed(address.url)
+        answer = (await _asked(address, path)).parsed(address.url)
     except ConnectRefused:
         return None
-    return found.get("offsets") if isinstance(found, dict) else None
+    return answer.get("offsets") if isinstance(answer, dict) else None
 
 
 async def _asked(address: Address, path: str, method: str = "GET", patience: float = PATIENCE) -> HttpAnswer:
@@ -233,8 +233,8 @@ async def _asked(address: Address, path: str, method: str = "GET", patience: flo
 def _said(answer: HttpAnswer) -> str:
     """The message of an error answer."""
     try:
-        found = record({"message": text(2000)})(answer.parsed(""))
+        body = record({"message": text(2000)})(answer.parsed(""))
     except PenstockError:
-        found = None
-    message = (found or {}).get("message", "no message")
+        body = None
+    message = (body or {}).get("message", "no message")
     return f"Kafka Connect refuses: {message} (HTTP {answer.status})"

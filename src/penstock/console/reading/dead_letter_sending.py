@@ -73,7 +73,7 @@ async def _send_chosen(kafka: Json, topic: str, which: Json, mask: Mask) -> Json
                 sending.require_some(error)
                 why = f"it was not read: {error}"
     failed = [_failed(p, at, why) for p, at in sorted(missing)]
-    return sending.told(failed) | {"left": 0, "next": None, "error": None}
+    return sending.report(failed) | {"left": 0, "next": None, "error": None}
 
 
 async def _send_part(kafka: Json, topic: str, which: Json, mask: Mask) -> Json:
@@ -98,10 +98,10 @@ async def _send_part(kafka: Json, topic: str, which: Json, mask: Mask) -> Json:
                 sending.require_some(error)
                 why = f"the next letters cannot be read: {error}"
     if not full and not why:
-        return sending.told() | {"left": 0, "next": None, "error": None}
+        return sending.report() | {"left": 0, "next": None, "error": None}
     asked = {"all": True} if reason is None else {"reason": reason}
     next = asked | {"from": text_of(reached), "until": text_of(ends)}
-    return sending.told() | {"left": sum(ends[p] - at for p, at in reached.items()), "next": next, "error": why}
+    return sending.report() | {"left": sum(ends[p] - at for p, at in reached.items()), "next": next, "error": why}
 
 
 def _wanted(which: Json) -> str | None:
@@ -155,7 +155,7 @@ async def _producer(kafka: Json) -> AsyncGenerator[Producer, None]:
 
 
 class _Sending:
-    """Letters are sent as they are read: of all that are under way, only the places are kept."""
+    """Letters are sent as they are read: of all that are under way, only the places stay in memory."""
 
     def __init__(self, topic: str, existing: set[str], producer: Producer) -> None:
         self._topic, self._existing, self._producer = topic, existing, producer
@@ -192,7 +192,7 @@ class _Sending:
             except KafkaError as error:
                 self._failed.append(_failed(partition, offset, str(error)))
 
-    def told(self, others: Sequence[Json] = ()) -> Json:
+    def report(self, others: Sequence[Json] = ()) -> Json:
         """What was sent and what failed, the `others` too; the log says it as well."""
         sent, failed = self._sent, [*others, *self._failed]
         names = ", ".join(sorted(sent)) or "no topic"
@@ -222,10 +222,11 @@ def runs(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
         yield run
 
 
-def _places(given: Any) -> list[tuple[int, int]]:
-    pairs = given if isinstance(given, list) else []
+def _places(letters: Any) -> list[tuple[int, int]]:
+    pairs = letters if isinstance(letters, list) else []
     right = all(
-        isinstance(one, list) and len(one) == 2 and all(whole_number(each) is not None for each in one) for one in pairs
+        isinstance(pair, list) and len(pair) == 2 and all(whole_number(each) is not None for each in pair)
+        for pair in pairs
     )
     if not pairs or not right or len(pairs) > MOST_SENT:
         raise BadQuery("letters is not a list of [partition, offset]", next=f"give 1 to {MOST_SENT} pairs of numbers")

@@ -28,7 +28,7 @@ MESSAGE, TABLE = f"{PREFIX}exception.message", f"{PREFIX}table"
 LOOKED, LISTED = 10_000, 100
 """The newest letters of a topic whose reasons are counted, and the most reasons that are listed."""
 MOST_KEPT = 64 << 20
-"""About the most bytes of the newest letters, which are kept until all are read."""
+"""About the most bytes of the newest letters, which stay in memory until all are read."""
 NEWEST = 20
 """The last offsets of each partition in which a letter is looked for: the end of a transaction takes one, too."""
 BUDGET = 6.0
@@ -56,15 +56,15 @@ class Letter:
     @classmethod
     def of(cls, partition: int, row: Json) -> Letter | None:
         """None for a record that is no dead letter."""
-        headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+        headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
         if not any(name.startswith(PREFIX) for name, _ in headers):
             return None
         return cls(partition, row["offset"], row["timestamp"], row["key"], row["value"], headers)
 
     def header(self, name: str) -> str | None:
         """The last header of this name: a letter of a letter has them twice, the newest last."""
-        found = [value for key, value in self.headers if key == name]
-        return plain_text(found[-1]) if found else None
+        values = [value for key, value in self.headers if key == name]
+        return plain_text(values[-1]) if values else None
 
     def reason(self, mask: Mask) -> str:
         """The reason without the values in it, so that letters can be grouped; hidden if the mask hides it."""
@@ -101,7 +101,7 @@ async def counts(kafka: Json, topics: Json, mask: list[str]) -> Json:
     """
     hide, servers = Mask(mask), kafka["servers"]
     ends = {topic: {int(p): end for p, end in of.items()} for topic, of in topics.items()}
-    for gone in [one for one in _counted if one[0] == servers and one[1] not in ends]:
+    for gone in [place for place in _counted if place[0] == servers and place[1] not in ends]:
         del _counted[gone]
     changed = [topic for topic in ends if _counted.get((servers, topic), ({}, None))[0] != ends[topic]]
     deadline = time.monotonic() + BUDGET
@@ -233,14 +233,14 @@ class _Reasons:
     """Reasons with their count and the times of their first and last letter."""
 
     def __init__(self) -> None:
-        self._found: dict[str, list[int]] = {}
+        self._by_reason: dict[str, list[int]] = {}
 
     def add(self, reason: str, timestamp: int) -> None:
-        count, first, last = self._found.get(reason, (0, timestamp, timestamp))
-        self._found[reason] = [count + 1, min(first, timestamp), max(last, timestamp)]
+        count, first, last = self._by_reason.get(reason, (0, timestamp, timestamp))
+        self._by_reason[reason] = [count + 1, min(first, timestamp), max(last, timestamp)]
 
     def listed(self) -> list[Json]:
-        most = sorted(self._found.items(), key=lambda one: (-one[1][0], one[0]))[:LISTED]
+        most = sorted(self._by_reason.items(), key=lambda entry: (-entry[1][0], entry[0]))[:LISTED]
         return [
             {"reason": reason, "count": count, "first": iso_time(first), "last": iso_time(last)}
             for reason, (count, first, last) in most

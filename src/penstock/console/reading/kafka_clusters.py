@@ -41,18 +41,18 @@ class KafkaClusters:
     Addresses of runs never get the login: a run file may name any server.
     """
 
-    def __init__(self, given: Brokers | None, local: str | None, of_runs: Callable[[], Iterable[str]]) -> None:
-        self._given, self._local, self._of_runs = given, local, of_runs
+    def __init__(self, configured: Brokers | None, local: str | None, of_runs: Callable[[], Iterable[str]]) -> None:
+        self._configured, self._local, self._of_runs = configured, local, of_runs
         self._topics: dict[Brokers, TopicList] = {}
 
     def names(self) -> list[str]:
         """The addresses of all clusters: the given one first, the local one last, if nothing else was given or runs."""
-        return [one.brokers.servers for one in self._known()]
+        return [cluster.brokers.servers for cluster in self._known()]
 
     def default(self) -> str | None:
         """The cluster of who names none: the given one, or the only one."""
         names = self.names()
-        return names[0] if names and (self._given is not None or len(names) == 1) else None
+        return names[0] if names and (self._configured is not None or len(names) == 1) else None
 
     def name_of(self, address: str | None) -> str | None:
         """The cluster at an address; an unknown address is the only cluster's, and None if there are several."""
@@ -60,20 +60,20 @@ class KafkaClusters:
         if not address:
             return names[0] if len(names) == 1 else None
         servers = servers_of(address)
-        return next((one.brokers.servers for one in self._known() if servers & one.servers), None)
+        return next((cluster.brokers.servers for cluster in self._known() if servers & cluster.servers), None)
 
     def topics(self, name: str | None = None) -> TopicList:
         """The topics of a cluster, by default of the given or only one; raises NoKafka or SeveralKafkas."""
         known = self._some()
-        names = ", ".join(one.brokers.servers for one in known)
+        names = ", ".join(cluster.brokers.servers for cluster in known)
         wanted = name or self.default()
         if wanted is None:
             raise SeveralKafkas(f"{len(known)} Kafkas are known: {names}", next="choose one of them with kafka=")
         servers = servers_of(wanted)
-        found = next((one for one in known if servers & one.servers), None)
-        if found is None:
+        cluster = next((cluster for cluster in known if servers & cluster.servers), None)
+        if cluster is None:
             raise NoKafka(f"the console does not read a Kafka at {wanted[:200]}", next=f"give kafka= one of {names}")
-        return found.topics
+        return cluster.topics
 
     async def ends(self, topic: str) -> tuple[Offsets, Offsets]:
         """The first offsets and the ends of a topic of which only the name is known: one cluster must have it.
@@ -82,18 +82,18 @@ class KafkaClusters:
         """
         from penstock.wire.errors import UnknownTopicOrPartition
 
-        known, found = self._some(), []
-        for one in known:
+        known, candidates = self._some(), []
+        for cluster in known:
             try:
-                found.append((one.brokers.servers, await one.topics.ends(topic)))
+                candidates.append((cluster.brokers.servers, await cluster.topics.ends(topic)))
             except UnknownTopicOrPartition:
                 if len(known) == 1:
                     raise
-        if len(found) != 1:
-            names = ", ".join(name for name, _ in found) or "none of them"
+        if len(candidates) != 1:
+            names = ", ".join(name for name, _ in candidates) or "none of them"
             step = "start the pipeline: a checkpoint does not say which Kafka it reads"
             raise SeveralKafkas(f"it is not known which Kafka has its topic {topic}: {names} could", next=step)
-        return found[0][1]
+        return candidates[0][1]
 
     async def close(self) -> None:
         for topics in self._topics.values():
@@ -106,23 +106,23 @@ class KafkaClusters:
         return known
 
     def _known(self) -> list[_Cluster]:
-        found: list[_Cluster] = []
+        clusters: list[_Cluster] = []
         for brokers in self._brokers():
             servers = servers_of(brokers.servers)
-            same = next((one for one in found if servers & one.servers), None)
+            same = next((cluster for cluster in clusters if servers & cluster.servers), None)
             if same is not None:
                 same.servers |= servers
-            elif servers and len(found) < MOST:
+            elif servers and len(clusters) < MOST:
                 topics = self._topics.setdefault(brokers, TopicList(brokers))
-                found.append(_Cluster(brokers, set(servers), topics))
-        return found
+                clusters.append(_Cluster(brokers, set(servers), topics))
+        return clusters
 
     def _brokers(self) -> Iterator[Brokers]:
-        if self._given is not None:
-            yield self._given
+        if self._configured is not None:
+            yield self._configured
         others = dict.fromkeys(self._of_runs())
         yield from map(Brokers, others)
-        if self._given is None and not others and self._local:
+        if self._configured is None and not others and self._local:
             yield Brokers(self._local)
 
 
@@ -132,8 +132,10 @@ def servers_of(address: str) -> Servers:
     All names of this machine's loopback are one.
     """
     try:
-        found = addresses(address)
+        places = addresses(address)
     except ValueError:
         return frozenset()
     loopback = ("localhost", "::1", "127.0.0.1")
-    return frozenset(("127.0.0.1" if one.host.lower() in loopback else one.host.lower(), one.port) for one in found)
+    return frozenset(
+        ("127.0.0.1" if place.host.lower() in loopback else place.host.lower(), place.port) for place in places
+    )

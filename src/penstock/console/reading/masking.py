@@ -31,7 +31,7 @@ class Mask:
 
     def names(self, path: Sequence[str]) -> bool:
         """Whether the field at this path, in lower case and without the positions in lists, is hidden."""
-        return any(tuple(path[-len(one) :]) == one for one in self._paths)
+        return any(tuple(path[-len(hidden) :]) == hidden for hidden in self._paths)
 
     def text(self, text: str, format: str) -> str:
         """A key or value as the page shows it, hidden where it must be; `format` is one of the API's formats."""

@@ -117,7 +117,11 @@ def renamed(run: Json, ids: Mapping[str, str]) -> Json:
         return of | {name: ids.get(of[name], of[name]) for name in fields if of.get(name)}
 
     def with_parts(query: Json) -> Json:
-        parts = {part: [moved(one, "node") for one in query[part]] for part in ("sources", "sinks") if part in query}
+        parts = {
+            part: [moved(endpoint, "node") for endpoint in query[part]]
+            for part in ("sources", "sinks")
+            if part in query
+        }
         return moved(query, "node") | parts
 
     queries = [with_parts(query) for query in run["queries"]]
@@ -149,9 +153,9 @@ def _add_rates(shown: Json, run: Run, edges: Mapping[tuple[str, str], Json]) -> 
         return
     for query in shown["queries"]:
         for side in ("source", "sink"):
-            for one in query.get(f"{side}s", ()):
-                rate = run.rates.get((query["name"], side, one["name"]))
-                between = (one.get("node", ""), query.get("node", ""))
+            for endpoint in query.get(f"{side}s", ()):
+                rate = run.rates.get((query["name"], side, endpoint["name"]))
+                between = (endpoint.get("node", ""), query.get("node", ""))
                 edge = edges.get(between if side == "source" else between[::-1])
                 if edge is not None and rate is not None:
                     edge["rate"] = round(edge.get("rate", 0.0) + rate, 3)
@@ -160,7 +164,7 @@ def _add_rates(shown: Json, run: Run, edges: Mapping[tuple[str, str], Json]) -> 
 # What is wrong.
 
 STOPPED_AGE = 60.0
-"""Seconds after which the position of a stopped query is told: of a change log it is only known how old it is."""
+"""Seconds after which the position of a stopped query is reported: of a change log it is only known how old it is."""
 COUNTED = ("records_total", "dead_letters_total")
 """What a worker counts of each task."""
 SEVERITIES = ("failed", "behind", "waiting", "stopped")
@@ -168,15 +172,19 @@ SEVERITIES = ("failed", "behind", "waiting", "stopped")
 
 def problems(runs: Sequence[Mapping[str, Any]], connectors: Sequence[Mapping[str, Any]] = ()) -> list[Json]:
     """The problems of runs and connectors: the worst first, then those that are furthest behind."""
-    found = [problem for run in runs for problem in _of_run(run)]
+    all_problems = [problem for run in runs for problem in _of_run(run)]
     # A connector of `penstock connect` may be known from its run, too: the name of the run is the worker's address. A
     # connector of the same name in another group is another one.
     known = {(run.get("name"), problem["what"]) for run in runs for problem in _of_run(run)}
     for connector in connectors:
         own = workers(connector)
-        found += [one for one in _of_cluster(connector) if not any((worker, one["what"]) in known for worker in own)]
-    found.sort(key=lambda one: (SEVERITIES.index(one["severity"]), -one.pop("_weight")))
-    return found
+        all_problems += [
+            problem
+            for problem in _of_cluster(connector)
+            if not any((worker, problem["what"]) in known for worker in own)
+        ]
+    all_problems.sort(key=lambda problem: (SEVERITIES.index(problem["severity"]), -problem.pop("_weight")))
+    return all_problems
 
 
 def of_checkpoints(why: str, where: str) -> Json:
@@ -213,7 +221,7 @@ def _of_query(run: Mapping[str, Any], query: Mapping[str, Any]) -> Iterator[Json
     records = sum(source.get("lag_records", 0) for source in query.get("sources", ()))
     if state == "failed":
         error: Mapping[str, Any] = next(
-            (one for one in reversed(run["errors"]) if one.get("query") in (name, "", None)), {}
+            (error for error in reversed(run["errors"]) if error.get("query") in (name, "", None)), {}
         )
         what = query.get("problem") or error.get("what") or "the query failed"
         next_step = query.get("next") or error.get("next") or "see its errors, then start the pipeline again"
@@ -265,10 +273,10 @@ def is_mostly_bad(task: Mapping[str, Any]) -> bool:
 def with_counts(connector: Json, runs: Iterable[Json]) -> Json:
     """The connector of a Connect cluster with the records of its tasks, if their workers are known as runs."""
     known = {
-        (run["name"], one["name"], task["id"]): {name: task[name] for name in COUNTED if name in task}
+        (run["name"], known_connector["name"], task["id"]): {name: task[name] for name in COUNTED if name in task}
         for run in runs
-        for one in run.get("connectors", ())
-        for task in one.get("tasks", ())
+        for known_connector in run.get("connectors", ())
+        for task in known_connector.get("tasks", ())
     }
 
     def counted(task: Json) -> Json:
@@ -309,9 +317,9 @@ def cause(trace: str) -> str:
 def _short_retention(query: Mapping[str, Any]) -> float | None:
     """The seconds in which a source deletes records that are not read, if it is more than half way there."""
     sources = query.get("sources", ())
-    known = [one for one in sources if one.get("lag_records") and "retention_left_seconds" in one]
-    short = [one for one in known if one.get("lag_seconds", 0.0) > one["retention_left_seconds"]]
-    return min((one["retention_left_seconds"] for one in short), default=None)
+    known = [source for source in sources if source.get("lag_records") and "retention_left_seconds" in source]
+    short = [source for source in known if source.get("lag_seconds", 0.0) > source["retention_left_seconds"]]
+    return min((source["retention_left_seconds"] for source in short), default=None)
 
 
 def furthest(query: Mapping[str, Any]) -> tuple[float, str] | None:
@@ -353,5 +361,5 @@ def _problem(
     error = (of or {}).get("errors") or [{}]
     if of is not None and error[-1].get("what"):
         what, where, next = f"{what}: {error[-1]['what']}", error[-1].get("where", where), error[-1].get("next", next)
-    found = {"severity": severity, "what": what, "where": where, "next": next, "run": run["id"], "query": query}
-    return found | {"cluster": run.get("cluster"), "_weight": weight}
+    problem = {"severity": severity, "what": what, "where": where, "next": next, "run": run["id"], "query": query}
+    return problem | {"cluster": run.get("cluster"), "_weight": weight}

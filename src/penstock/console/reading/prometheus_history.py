@@ -72,11 +72,11 @@ async def _series(prometheus: Address, query: str, end: float, seconds: int, ste
     parameters = {"query": query, "start": f"{end - seconds:.0f}", "end": f"{end:.0f}", "step": str(step)}
     path = f"/api/v1/query_range?{urlencode(parameters)}"
     answer = await fetch(prometheus, path, patience=PATIENCE, most=MOST)
-    found = answer.parsed(prometheus.url)
+    document = answer.parsed(prometheus.url)
     try:
-        if found["status"] != "success":
-            raise NoHttpAnswer(f"Prometheus refuses: {str(found.get('error'))[:500]}", where=prometheus.url)
-        results = found["data"]["result"]
+        if document["status"] != "success":
+            raise NoHttpAnswer(f"Prometheus refuses: {str(document.get('error'))[:500]}", where=prometheus.url)
+        results = document["data"]["result"]
         pairs = [(float(at), float(value)) for at, value in results[0]["values"][: 4 * POINTS]] if results else []
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         raise NoHttpAnswer(

@@ -58,14 +58,14 @@ class Calls:
         try:
             module, _, name = CALLS[call].partition(".")
             function = getattr(await asyncio.to_thread(import_module, f"penstock.console.reading.{module}"), name)
-            found = function(**args)
-            if isinstance(found, AsyncIterator):
-                async for item in found:
+            answer = function(**args)
+            if isinstance(answer, AsyncIterator):
+                async for item in answer:
                     await self._room[id].acquire()
                     self._send({"id": id, "item": item})
                 self._send({"id": id, "done": None})
             else:
-                self._send({"id": id, "done": await found})
+                self._send({"id": id, "done": await answer})
         except KafkaError as error:
             self._fail(id, error, str(error), f"Kafka at {args['kafka']['servers']}", error.next or CHECK_KAFKA)
         except PenstockError as error:
@@ -79,14 +79,14 @@ class Calls:
 
     def _fail(self, id: int, error: Exception, what: str, where: str, next: str, kind: str = "") -> None:
         retriable = bool(getattr(error, "retriable", False))
-        told = {
+        failure = {
             "kind": kind or type(error).__name__,
             "retriable": retriable,
             "what": what,
             "where": where,
             "next": next,
         }
-        self._send({"id": id, "error": told})
+        self._send({"id": id, "error": failure})
 
 
 async def main() -> None:

@@ -48,7 +48,7 @@ class RecordQuery:
             return False
         wanted = self.text.lower()
         shown = (record["key"], record["value"], *(part for header in record["headers"] for part in header))
-        return not wanted or any(wanted in (one or "").lower() for one in shown)
+        return not wanted or any(wanted in (text or "").lower() for text in shown)
 
 
 def query_of(parameters: Mapping[str, Any], most: int = MOST) -> RecordQuery:

@@ -105,9 +105,9 @@ class Run:
 def _counts(status: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], float]]:
     for query in status["queries"]:
         for side in ("source", "sink"):
-            for one in query.get(f"{side}s", ()):
-                if "rows_total" in one:
-                    yield (query["name"], side, one["name"]), one["rows_total"]
+            for endpoint in query.get(f"{side}s", ()):
+                if "rows_total" in endpoint:
+                    yield (query["name"], side, endpoint["name"]), endpoint["rows_total"]
 
 
 class Runs:

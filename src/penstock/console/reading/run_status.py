@@ -42,7 +42,7 @@ def list_of(shape: Shape, most: int, *, newest: bool = False) -> Shape:
         if not isinstance(value, list):
             return None
         some = value[-most:] if newest else value[:most]
-        return [found for found in map(shape, some) if found is not None]
+        return [checked for checked in map(shape, some) if checked is not None]
 
     return taken
 
@@ -63,9 +63,9 @@ def record(fields: Mapping[str, Shape], *needed: str) -> Shape:
     def taken(value: Any) -> Any:
         if not isinstance(value, dict):
             return None
-        found = {name: shape(value[name]) for name, shape in fields.items() if name in value}
-        found = {name: inner for name, inner in found.items() if inner is not None}
-        return found if all(name in found for name in needed) else None
+        checked = {name: shape(value[name]) for name, shape in fields.items() if name in value}
+        checked = {name: inner for name, inner in checked.items() if inner is not None}
+        return checked if all(name in checked for name in needed) else None
 
     return taken
 
@@ -143,9 +143,9 @@ CELLS = map_of(CELL, 100)
 
 def ingest(value: Any) -> Any:
     """The numbers of a server that takes events, and its requests by HTTP status."""
-    found = CELLS(value)
-    statuses = COUNTS(value.get("statuses")) if found is not None else None
-    return found if statuses is None else found | {"statuses": statuses}
+    cells = CELLS(value)
+    statuses = COUNTS(value.get("statuses")) if cells is not None else None
+    return cells if statuses is None else cells | {"statuses": statuses}
 
 
 STATUS = {
@@ -177,9 +177,9 @@ _whole = record(
 
 def taken(status: Any, *, history: bool = False) -> dict[str, Any] | None:
     """What is known and right of a parsed `/status`, by default without its history; None if it is not a status."""
-    found: dict[str, Any] | None = (_whole if history else _short)(status)
-    if found is not None:
-        found.setdefault("queries", [])
-        found.setdefault("errors", [])
-        found.setdefault("graph", {"nodes": [], "edges": []})
-    return found
+    checked: dict[str, Any] | None = (_whole if history else _short)(status)
+    if checked is not None:
+        checked.setdefault("queries", [])
+        checked.setdefault("errors", [])
+        checked.setdefault("graph", {"nodes": [], "edges": []})
+    return checked

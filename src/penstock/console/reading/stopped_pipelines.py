@@ -38,7 +38,7 @@ class StoppedPipelines:
         self._ends = ends
         self._read = 0.0
         self._busy = asyncio.Lock()
-        self.found: list[Json] = []
+        self.pipelines: list[Json] = []
         self.problem = ""
 
     async def refresh(self, folders: Iterable[Path]) -> None:
@@ -49,7 +49,8 @@ class StoppedPipelines:
             roots = list(dict.fromkeys(folder.resolve() for folder in folders))
             try:
                 shown = await asyncio.to_thread(_shown, roots)
-                self.found, self.problem = [await self._pipeline(*one) for one in shown], ""
+                self.pipelines = [await self._pipeline(name, root, parts) for name, root, parts in shown]
+                self.problem = ""
             except (PenstockError, OSError) as error:
                 self.problem = str(error)
             except Exception as error:
@@ -58,9 +59,11 @@ class StoppedPipelines:
             self._read = time.monotonic()
 
     async def _pipeline(self, name: str, root: Path, parts: list[CheckpointPosition]) -> Json:
-        queries = [await self._query(name, one) for one in parts]
+        queries = [await self._query(name, part) for part in parts]
         nodes, edges = _graph(queries, parts)
-        errors = [{"query": one.name, "what": one.problem, "where": str(one.folder)} for one in parts if one.problem]
+        errors = [
+            {"query": part.name, "what": part.problem, "where": str(part.folder)} for part in parts if part.problem
+        ]
         for query in queries:
             query.pop("_sinks")
         return {
@@ -77,19 +80,19 @@ class StoppedPipelines:
             "graph": {"nodes": nodes, "edges": edges},
         }
 
-    async def _query(self, pipeline: str, one: CheckpointPosition) -> Json:
-        full = one.name.replace("/", ".")
-        sources = [await self._source(reading) for reading in one.readings]
+    async def _query(self, pipeline: str, part: CheckpointPosition) -> Json:
+        full = part.name.replace("/", ".")
+        sources = [await self._source(reading) for reading in part.readings]
         read = {source["node"] for source in sources}
-        sinks = [_apart(node, read) for sink in one.sinks or () for node in _target_nodes(sink)]
+        sinks = [_apart(node, read) for sink in part.sinks or () for node in _target_nodes(sink)]
         return {
             "name": full,
             "pipeline": pipeline,
             "node": f"query:{full}",
             "state": "stopped",
-            "batch": one.batch,
-            "last_commit": one.at.isoformat() if one.at else None,
-            "problem": one.problem or "",
+            "batch": part.batch,
+            "last_commit": part.at.isoformat() if part.at else None,
+            "problem": part.problem or "",
             "sources": sources,
             "sinks": [{"name": node["kind"] + " " + node["name"], "node": node["id"]} for node in sinks],
             "_sinks": sinks,
@@ -100,14 +103,14 @@ class StoppedPipelines:
         from penstock.watch.source_lag import places
 
         node = _source_node(reading)
-        told: Json = {"name": f"{node['kind']} {node['name']}", "node": node["id"], "_node": node}
-        told["position"] = reading.position
+        source: Json = {"name": f"{node['kind']} {node['name']}", "node": node["id"], "_node": node}
+        source["position"] = reading.position
         if reading.lag is not None:
-            told["lag_seconds"] = round(reading.lag.total_seconds(), 1)
+            source["lag_seconds"] = round(reading.lag.total_seconds(), 1)
         at = places(reading.offset)
         if at is not None and at:
-            told |= await self._lag(at)
-        return told
+            source |= await self._lag(at)
+        return source
 
     async def _lag(self, at: Mapping[tuple[str, int], int]) -> Json:
         """The records behind, 0 if it read to the end; nothing if Kafka does not tell."""
@@ -142,16 +145,16 @@ def _shown(roots: Iterable[Path]) -> list[tuple[str, Path, list[CheckpointPositi
     """The checkpoints that no process holds, by pipeline."""
     from penstock.run import positions
 
-    found = []
+    pipelines = []
     for root in roots:
         if not root.is_dir():
             continue
         names = positions.checkpoints(Local(root))[:MOST]
         for pipeline, some in groupby(names, key=lambda name: name.split("/")[0]):
             parts = [_part(root, name) for name in some]
-            if all(one.running is None for one in parts):
-                found.append((pipeline, root, parts))
-    return found
+            if all(part.running is None for part in parts):
+                pipelines.append((pipeline, root, parts))
+    return pipelines
 
 
 def _graph(queries: Iterable[Json], parts: Iterable[CheckpointPosition]) -> tuple[list[Json], list[Json]]:

@@ -62,7 +62,9 @@ class TopicList:
     async def with_records(self) -> dict[str, Offsets]:
         """The ends of the partitions of each topic that is not Kafka's own and has records."""
         listed = await self.listed({})
-        return {one["name"]: self._ends[one["name"]] for one in listed if not one["internal"] and one["records"]}
+        return {
+            topic["name"]: self._ends[topic["name"]] for topic in listed if not topic["internal"] and topic["records"]
+        }
 
     async def ends(self, topic: str) -> tuple[Offsets, Offsets]:
         """The first offset and the end of each partition of a topic."""
@@ -116,24 +118,24 @@ async def _all(names: list[str], ask: Callable[[str], Any]) -> dict[str, Offsets
 
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def one(name: str) -> Offsets | None:
+    async def offsets_or_none(name: str) -> Offsets | None:
         async with limit:
             try:
-                found: Offsets = await ask(name)
-                return found
+                offsets: Offsets = await ask(name)
+                return offsets
             except (ConnectionLost, RequestTimeout):
                 raise
             except KafkaError:
                 return None
 
-    tasks = [asyncio.create_task(one(name)) for name in names]
+    tasks = [asyncio.create_task(offsets_or_none(name)) for name in names]
     try:
         answers = await asyncio.gather(*tasks)
     finally:
         # After an error: each of the others would wait as long.
         for task in tasks:
             task.cancel()
-    return {name: found for name, found in zip(names, answers, strict=True) if found is not None}
+    return {name: offsets for name, offsets in zip(names, answers, strict=True) if offsets is not None}
 
 
 def _rate(before: Offsets, now: Offsets, passed: float) -> float:

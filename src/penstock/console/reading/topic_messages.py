@@ -143,7 +143,7 @@ def _cut(text: str | None, most: int) -> str | None:
 
 @asynccontextmanager
 async def opened(kafka: Json) -> AsyncIterator[Reader]:
-    """A reader of a Kafka, which is told as `Brokers.as_json` does."""
+    """A reader of a Kafka, which is described as by `Brokers.as_json`."""
     brokers = Brokers.from_json(kafka)
     client = await asyncio.to_thread(brokers.client)
     async with Reader(
@@ -155,14 +155,14 @@ async def opened(kafka: Json) -> AsyncIterator[Reader]:
 async def page(kafka: Json, parameters: Json, mask: list[str], registry: str | None = None) -> Json:
     """The records that a page shows, with where to go on: `newer`, or `older` before the last records."""
     query = query_of(parameters)
-    found = await _found(kafka, query, Viewer.of(mask, registry))
+    matches = await _found(kafka, query, Viewer.of(mask, registry))
     forwards = query.start != "latest"
     return {
-        "records": found.records,
-        "more": found.more,
-        "newer" if forwards else "older": text_of(found.places),
-        "skipped_batches": found.skipped,
-        "searched": found.searched,
+        "records": matches.records,
+        "more": matches.more,
+        "newer" if forwards else "older": text_of(matches.places),
+        "skipped_batches": matches.skipped,
+        "searched": matches.searched,
     }
 
 
@@ -174,20 +174,20 @@ async def download(
     write = {"ndjson": _ndjson, "csv": _csv}.get(form)
     if write is None:
         raise BadQuery(f"{form!r} is not a form of download", next="give as=ndjson or as=csv")
-    found = await _found(kafka, query, Viewer.of(mask, registry, DOWNLOADED, MOST_DOWNLOADED_BYTES))
+    matches = await _found(kafka, query, Viewer.of(mask, registry, DOWNLOADED, MOST_DOWNLOADED_BYTES))
     if form == "csv":
         yield _row(CSV)
     piece = ""
-    for record in found.records:
+    for record in matches.records:
         piece += write(record)
         if len(piece) > PIECE:
             yield piece
             piece = ""
     if piece:
         yield piece
-    if found.more:
-        where = text_of(found.places)
-        said = f"not all: {len(found.records)} records; the rest {'before' if query.start == 'latest' else 'from'}"
+    if matches.more:
+        where = text_of(matches.places)
+        said = f"not all: {len(matches.records)} records; the rest {'before' if query.start == 'latest' else 'from'}"
         yield f"# {said} {where}\n" if form == "csv" else json.dumps({"cut": f"{said} {where}"}) + "\n"
 
 
@@ -203,7 +203,7 @@ async def tail(
             at = await _starts(reader, query)
         # Now new records cannot be missed.
         yield {"records": [], "skipped": 0}
-        told = time.monotonic()
+        last_sent = time.monotonic()
         while True:
             begun = time.monotonic()
             ends = await reader.latest(query.topic)
@@ -217,8 +217,8 @@ async def tail(
             matched, newest = await _window(reader, query, begin, ends, viewer, most)
             shown = newest[len(newest) - fitting(reversed(newest)) :]
             left_out += matched - len(shown)
-            if shown or left_out or begun > told + SILENT:
-                told = begun
+            if shown or left_out or begun > last_sent + SILENT:
+                last_sent = begun
                 yield {"records": shown, "skipped": left_out}
             at = ends
             await asyncio.sleep(max(0.0, begun + TICK - time.monotonic()))
@@ -303,7 +303,7 @@ class _Search:
     characters: int = 0
     deadline: float = field(default_factory=lambda: time.monotonic() + PATIENCE)
     full: set[int] = field(default_factory=set)
-    """Partitions of which a window had more than is kept."""
+    """Partitions of which a window had more records than it holds."""
     width: int = FIRST
 
     @property
@@ -316,26 +316,26 @@ class _Search:
         return partition not in self.full and len(self.matched[partition]) < self.query.limit
 
     async def read(self, reader: Reader, begin: Offsets, end: Offsets, *, newest: bool) -> dict[int, PartitionRecords]:
-        """What is kept of the matching records of a window by partition: the first ones, or the `newest`."""
+        """The matching records of a window by partition: the first ones, or the `newest`."""
 
         def skip(batch: Unreadable) -> None:
             self.skipped += 1
 
         began, before = time.monotonic(), self.searched
         most = self.viewer.most // len(self.matched)
-        found = {p: PartitionRecords(self.query.limit, most, newest) for p in begin}
+        windows = {p: PartitionRecords(self.query.limit, most, newest) for p in begin}
         async with aclosing(rows_of(reader, self.query.topic, begin, end, skip)) as tables:
             async for partition, rows in tables:
                 self.searched += len(rows)
                 for some in (rows[at : at + AT_ONCE] for at in range(0, len(rows), AT_ONCE)):
                     for record in await asyncio.to_thread(self.viewer.matching, partition, some, self.query):
-                        found[partition].add(record)
-        for partition, kept in found.items():
-            self.characters += kept.characters
-            if kept.dropped:
+                        windows[partition].add(record)
+        for partition, window in windows.items():
+            self.characters += window.characters
+            if window.dropped:
                 self.full.add(partition)
         self._widen(len(begin), self.searched - before, time.monotonic() - began)
-        return found
+        return windows
 
     def _widen(self, partitions: int, read: int, seconds: float) -> None:
         """The next window is wider, but not wider than what can be read in the time that is left."""
@@ -376,15 +376,15 @@ async def _partitions(reader: Reader, query: RecordQuery) -> Offsets:
 async def _starts(reader: Reader, query: RecordQuery) -> Offsets:
     """The offsets at which a query begins."""
     if query.start == "earliest":
-        found = await reader.earliest(query.topic)
+        starts = await reader.earliest(query.topic)
     elif is_offset(query.start):
-        found = dict.fromkeys(await reader.partitions(query.topic), int(query.start))
+        starts = dict.fromkeys(await reader.partitions(query.topic), int(query.start))
     elif (offsets := offsets_of(query.start)) is not None:
         ends = await reader.latest(query.topic)
-        found = ends | _in_topic(query, offsets, ends)
+        starts = ends | _in_topic(query, offsets, ends)
     else:
-        found = await reader.at_time(query.topic, milliseconds(query.start))
-    return {p: at for p, at in found.items() if query.partition in (None, p)}
+        starts = await reader.at_time(query.topic, milliseconds(query.start))
+    return {p: at for p, at in starts.items() if query.partition in (None, p)}
 
 
 async def _before(reader: Reader, query: RecordQuery, ends: Offsets) -> Offsets:
@@ -418,15 +418,15 @@ async def _forwards(reader: Reader, search: _Search, start: Offsets, ends: Offse
             break
         until = {p: min(ends[p], begin[p] + search.width) for p in begin}
         at |= until
-        for partition, kept in (await search.read(reader, begin, until, newest=False)).items():
-            search.matched[partition] += kept.records
-            if kept.dropped:
-                at[partition] = kept.records[-1]["offset"] + 1
+        for partition, window in (await search.read(reader, begin, until, newest=False)).items():
+            search.matched[partition] += window.records
+            if window.dropped:
+                at[partition] = window.records[-1]["offset"] + 1
     records = list(merge(*search.matched.values(), key=_by_time))
     count = fitting(records[: search.query.limit], search.viewer.most)
     shown, rest = records[:count], records[count:]
-    for one in sorted(rest, key=lambda record: record["offset"], reverse=True):
-        at[one["partition"]] = one["offset"]
+    for record in sorted(rest, key=lambda record: record["offset"], reverse=True):
+        at[record["partition"]] = record["offset"]
     more = any(at[p] < ends[p] for p in at)
     return FoundRecords(shown, more, at, search.skipped, search.searched)
 
@@ -439,15 +439,15 @@ async def _backwards(reader: Reader, search: _Search, first: Offsets, ends: Offs
             break
         begin = {p: max(first[p], until[p] - search.width) for p in until}
         at |= begin
-        for partition, kept in (await search.read(reader, begin, until, newest=True)).items():
-            search.matched[partition] = [*kept.records, *search.matched[partition]]
-            if kept.dropped:
-                at[partition] = kept.records[0]["offset"]
+        for partition, window in (await search.read(reader, begin, until, newest=True)).items():
+            search.matched[partition] = [*window.records, *search.matched[partition]]
+            if window.dropped:
+                at[partition] = window.records[0]["offset"]
     records = list(merge(*(some[::-1] for some in search.matched.values()), key=_by_time, reverse=True))
     count = fitting(records[: search.query.limit], search.viewer.most)
     shown, rest = records[:count][::-1], records[count:]
-    for one in sorted(rest, key=lambda record: record["offset"]):
-        at[one["partition"]] = one["offset"] + 1
+    for record in sorted(rest, key=lambda record: record["offset"]):
+        at[record["partition"]] = record["offset"] + 1
     more = any(at[p] > first[p] for p in at)
     return FoundRecords(shown, more, at, search.skipped, search.searched)
 
@@ -472,6 +472,6 @@ def _cell(text: str | None) -> str:
 
 
 def _row(values: Any) -> str:
-    made = io.StringIO()
-    csv.writer(made).writerow(values)
-    return made.getvalue()
+    buffer = io.StringIO()
+    csv.writer(buffer).writerow(values)
+    return buffer.getvalue()

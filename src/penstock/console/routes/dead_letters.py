@@ -14,13 +14,13 @@ from penstock.console.watched_systems import WatchedSystems
 
 
 async def _topics(systems: WatchedSystems, call: Call) -> Any:
-    found = await topics_of(systems, call)
-    topics = await found.with_records()
-    kafka = found.brokers.as_json()
+    topic_list = await topics_of(systems, call)
+    topics = await topic_list.with_records()
+    kafka = topic_list.brokers.as_json()
     mask = list(systems.settings.mask)
     work = systems.reader.call("count_dead_letters", kafka=kafka, topics=topics, mask=mask)
     answer = await while_connected(call.request, work)
-    every = len(topics) + found.left_out
+    every = len(topics) + topic_list.left_out
     left_out = {"topic": None, "looked_at": answer["looked_at"], "topics": every}
     return [*answer["topics"], *([left_out] if answer["looked_at"] < every else [])]
 

@@ -14,10 +14,10 @@ from penstock.console.watched_systems import WatchedSystems
 
 async def _pipeline(systems: WatchedSystems, call: Call) -> Any:
     await systems.ready()
-    found = await asyncio.to_thread(systems.run, call.path["id"])
-    if found is None:
+    pipeline = await asyncio.to_thread(systems.run, call.path["id"])
+    if pipeline is None:
         raise NotFound(f"there is no pipeline {call.path['id'][:200]}", next="choose one of /api/overview")
-    return found
+    return pipeline
 
 
 async def _history(systems: WatchedSystems, call: Call) -> Any:

@@ -15,15 +15,15 @@ from penstock.serve.http_client import fetch
 
 async def _states(systems: WatchedSystems, call: Call) -> Any:
     await systems.runs.looked.wait()
-    found = []
+    states = []
     for name, address in systems.state_servers():
         answer = await fetch(address, "/state")
         if answer.status == 200 and isinstance(listed := answer.parsed(address.url), list):
-            found += [{**one, "run": name} for one in listed if isinstance(one, dict)]
+            states += [{**state, "run": name} for state in listed if isinstance(state, dict)]
     if folders := [str(root) for root in systems.roots()]:
         for state in await systems.reader.call("states", folders=folders):
-            found.append({**state, "run": state["name"].split("/")[0]})
-    return found
+            states.append({**state, "run": state["name"].split("/")[0]})
+    return states
 
 
 async def _rows(systems: WatchedSystems, call: Call) -> Any:
@@ -41,10 +41,10 @@ async def _rows(systems: WatchedSystems, call: Call) -> Any:
             # Another one may have the state.
             problem = error
             continue
-        found = answer.parsed(address.url)
-        if answer.status == 200 and isinstance(found, dict):
-            return {**found, "rows": systems.mask.value(found.get("rows", []))}
-        what = found.get("error") if isinstance(found, dict) else None
+        document = answer.parsed(address.url)
+        if answer.status == 200 and isinstance(document, dict):
+            return {**document, "rows": systems.mask.value(document.get("rows", []))}
+        what = document.get("error") if isinstance(document, dict) else None
         problem = NotFound(str(what or f"HTTP {answer.status}")[:500], where=address.url, next="see /api/state")
     if folders := [str(root) for root in systems.roots()]:
         mask = list(systems.settings.mask)

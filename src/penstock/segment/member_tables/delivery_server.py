@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync, UnknownSegment
 from penstock.serve.access.callers import ApiKeys, RefusedCaller
 from penstock.serve.json_bodies import json_body
-from penstock.serve.rest_errors import RestError, told
+from penstock.serve.rest_errors import RestError, error_response
 
 AT_ONCE = 4
 """Deliveries at a time; others wait."""
@@ -46,7 +46,7 @@ def app(deliveries: Deliveries, access: ApiKeys) -> Starlette:
         _require(access, request, to)
         delivery = await run_in_threadpool(deliveries.find, name, to, run)
         if delivery is None:
-            return told(PenstockError("no such delivery", where=f"{name} to {to}, {run}"), 404)
+            return error_response(PenstockError("no such delivery", where=f"{name} to {to}, {run}"), 404)
         return Response(json.dumps(delivery, default=lambda time: time.isoformat()), media_type="application/json")
 
     routes = [
@@ -61,11 +61,11 @@ def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
         try:
             response: Response = await answer(request)
         except RefusedCaller as why:
-            return told(PenstockError(why.detail, where=request.url.path), why.status)
+            return error_response(PenstockError(why.detail, where=request.url.path), why.status)
         except RestError as error:
-            return told(error, error.status)
+            return error_response(error, error.status)
         except PenstockError as error:
-            return told(error, STATUS.get(type(error)))
+            return error_response(error, STATUS.get(type(error)))
         return response
 
     return endpoint

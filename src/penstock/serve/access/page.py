@@ -29,8 +29,8 @@ class Refused(PenstockError):
 def policy(page: str) -> str:
     """The Content-Security-Policy of a page: nothing but the console's own files."""
     hashes = [
-        f"'sha256-{base64.b64encode(hashlib.sha256(found.encode()).digest()).decode()}'"
-        for found in IMPORT_MAP.findall(page)
+        f"'sha256-{base64.b64encode(hashlib.sha256(import_map.encode()).digest()).decode()}'"
+        for import_map in IMPORT_MAP.findall(page)
     ]
     return "; ".join(
         (
@@ -78,8 +78,8 @@ def require_action(request: Request, token: str | None) -> None:
         raise Refused("the console is read-only", next="start it with --allow-actions")
     require_own_page(request)
     _require_same_origin(request)
-    given = request.headers.getlist(TOKEN)
-    if len(given) != 1 or not hmac.compare_digest(given[0].encode(), token.encode()):
+    tokens = request.headers.getlist(TOKEN)
+    if len(tokens) != 1 or not hmac.compare_digest(tokens[0].encode(), token.encode()):
         raise Refused(
             f"the header {TOKEN} does not have the console's token",
             next="open the address with #token= that the console printed when it started",

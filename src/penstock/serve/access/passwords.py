@@ -29,11 +29,11 @@ class Passwords:
         if len(header) > LONGEST or scheme.lower() != "basic":
             return False
         try:
-            given = _digest(base64.b64decode(text.strip(), validate=True))
+            digest = _digest(base64.b64decode(text.strip(), validate=True))
         except (binascii.Error, ValueError):
             return False
         # All are compared, so that the time of an answer says nothing of what is known.
-        return sum(compare_digest(given, one) for one in self._known) > 0
+        return sum(compare_digest(digest, known) for known in self._known) > 0
 
 
 def _digest(login: bytes) -> bytes:
@@ -64,5 +64,5 @@ def protected(app: Asgi, passwords: Passwords) -> Asgi:
 
 def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The only header `Authorization`; "" if there is none, or several."""
-    found = [value for name, value in headers if name == b"authorization"]
-    return found[0].decode("latin-1") if len(found) == 1 else ""
+    values = [value for name, value in headers if name == b"authorization"]
+    return values[0].decode("latin-1") if len(values) == 1 else ""
