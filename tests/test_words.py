@@ -21,9 +21,7 @@ SLACK = 0.3
 CEILINGS = {
     "checkpoint": 3.08,
     "connect": 1.12,
-    "connect/group": 4.62,
     "connect/transforms": 3.52,
-    "connect/worker": 3.41,
     "console": 2.9,
     "kafka": 2.4,
     "keyed_state": 3.69,
