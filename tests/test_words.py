@@ -20,8 +20,6 @@ SLACK = 0.3
 # The most bindings of these names per 100 lines of code; folders that are not listed have next to none.
 CEILINGS = {
     "checkpoint": 3.08,
-    "connect": 1.12,
-    "connect/transforms": 3.52,
     "console": 2.9,
     "kafka": 2.4,
     "keyed_state": 3.69,
