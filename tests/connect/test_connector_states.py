@@ -248,7 +248,7 @@ def test_a_new_configuration_replaces_the_tasks(worker: StandaloneHerder, starte
         worker.configure("c", RIGHT | {"tasks.max": "0"})
     # A wrong configuration changes nothing.
     assert [task.state for task in started] == [ENDED, RUNNING, RUNNING]
-    assert worker.get("c").kept.config["tasks.max"] == "2"
+    assert worker.get("c").stored.config["tasks.max"] == "2"
 
 
 def test_a_database_that_does_not_answer_is_waited_for(

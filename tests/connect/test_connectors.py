@@ -204,7 +204,7 @@ def test_hidden_secrets_stay_when_what_was_shown_is_sent_back(
     connect.update_connector(named, shown)
     patched = requests.patch(f"{connect.url}/connectors/{named}/config", json={"tasks.max": 3}, timeout=PATIENCE)
     assert (patched.status_code, patched.json()["config"]["tasks.max"]) == (200, "3")
-    assert worker.get(named).kept.config["scylla.password"] == "cassandra"
+    assert worker.get(named).stored.config["scylla.password"] == "cassandra"
     assert worker.get(named).state == "STOPPED"
 
 

@@ -14,7 +14,7 @@ from penstock.connect.group import states
 from penstock.connect.group.division import TaskId
 from penstock.connect.group.group_configs import MOST_TASKS, GroupConfigs
 from penstock.connect.group.kafka_positions import KafkaPositions
-from penstock.connect.group.states import GroupStates, Told, of_task
+from penstock.connect.group.states import GroupStates, ReportedStatus, of_task
 from penstock.connect.worker.running_task import FAILED, RUNNING
 from penstock.kafka.compacted_topic import Seen
 from penstock.process.log_lines import LONGEST_QUOTED, quoted
@@ -86,27 +86,27 @@ def test_a_name_that_the_rest_api_refuses_is_no_connector(configs: GroupConfigs,
 def test_a_worker_repeats_its_own_state_when_the_topic_says_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "PAUSE", 0.0)
     made, key = GroupStates(cast(Any, Topic)), of_task("c", 0)
-    own, topic = Told(RUNNING, "w:1"), topic_of(made)
-    made.tell(key, own)
+    own, topic = ReportedStatus(RUNNING, "w:1"), topic_of(made)
+    made.report(key, own)
     for forged in ({"state": FAILED, "worker_id": "nobody:1", "trace": LARGE * 10}, {}, None, b"\xff", [1]):
         topic.forged(f"status-{key}", forged)
         assert made.of(key) != own
-        made.tell(key, own)
+        made.report(key, own)
         assert made.of(key) == own
     count = len(topic.written)
-    made.tell(key, own)
+    made.report(key, own)
     assert len(topic.written) == count == 6
     # What is larger than what is read is not another state.
-    made.tell(key, Told(FAILED, "w:1", LARGE * 10))
-    made.tell(key, Told(FAILED, "w:1", LARGE * 10))
+    made.report(key, ReportedStatus(FAILED, "w:1", LARGE * 10))
+    made.report(key, ReportedStatus(FAILED, "w:1", LARGE * 10))
     assert len(topic.written) == count + 1
 
 
 def test_a_repeated_state_does_not_answer_each_forged_record() -> None:
     made, key = GroupStates(cast(Any, Topic)), of_task("c", 0)
-    made.tell(key, Told(RUNNING, "w:1"))
+    made.report(key, ReportedStatus(RUNNING, "w:1"))
     topic_of(made).forged(f"status-{key}", {"state": FAILED, "worker_id": "nobody:1"})
-    made.tell(key, Told(RUNNING, "w:1"))
+    made.report(key, ReportedStatus(RUNNING, "w:1"))
     # Two workers that both claim a task would else write without end.
     assert len(topic_of(made).written) == 1
 

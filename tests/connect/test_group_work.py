@@ -16,7 +16,7 @@ from penstock.connect.group.division import Share, TaskId
 from penstock.connect.group.group_configs import DividedConnector
 from penstock.connect.group.group_work import Running, SharedWork
 from penstock.connect.group.kafka_positions import KafkaPositions
-from penstock.connect.group.states import Told
+from penstock.connect.group.states import ReportedStatus
 from penstock.connect.worker.connector_store import StoredConnector
 from penstock.connect.worker.running_task import RUNNING, UNASSIGNED
 from penstock.kafka.compacted_topic import Seen
@@ -60,9 +60,9 @@ class Owner:
 
     state, trace, waits_for = RUNNING, "", ""
 
-    def __init__(self, known: DividedConnector, *, anew: bool) -> None:
-        self.known, self.anew, self.is_over = known, anew, False
-        self.has_divided = not anew
+    def __init__(self, known: DividedConnector, *, redivide: bool) -> None:
+        self.known, self.redivide, self.is_over = known, redivide, False
+        self.has_divided = not redivide
 
     def ask_to_stop(self) -> None:
         self.is_over = True
@@ -77,7 +77,7 @@ class Member:
         self.work = work
 
     async def run(self) -> None:
-        self.work.given(Share(1, frozenset(("a",)), frozenset(TASKS.values()), frozenset(("w",))).encoded(), False)
+        self.work.assigned(Share(1, frozenset(("a",)), frozenset(TASKS.values()), frozenset(("w",))).encoded(), False)
         await asyncio.Event().wait()
 
     def join_again(self) -> None:
@@ -86,16 +86,16 @@ class Member:
 
 class States:
     def __init__(self) -> None:
-        self.told: dict[str, Told | None] = {}
+        self.reported: dict[str, ReportedStatus | None] = {}
 
     def begin(self, worker: str) -> None:
         pass
 
-    def tell(self, key: str, told: Told) -> None:
-        self.told[key] = told
+    def report(self, key: str, status: ReportedStatus) -> None:
+        self.reported[key] = status
 
     def forget(self, key: str) -> None:
-        self.told[key] = None
+        self.reported[key] = None
 
 
 class Worker(SharedWork):
@@ -116,8 +116,8 @@ class Worker(SharedWork):
         return cast(Topic, self.positions._topic)
 
     def _owner(self, name: str, of: DividedConnector) -> Any:
-        self.owners.append(Owner(of, anew=name in self._anew))
-        self._anew.discard(name)
+        self.owners.append(Owner(of, redivide=name in self._to_redivide))
+        self._to_redivide.discard(name)
         return self.owners[-1]
 
     def _begin(self, id: TaskId, of: DividedConnector) -> Running:
@@ -142,7 +142,7 @@ def test_tasks_stop_while_positions_of_another_one_cannot_be_written(worker: Wor
     del worker.known["a"]
     until(lambda: worker.tasks["a"].asked, "end of the deleted task")
     # Nobody else may start it while its last position is on its way.
-    assert TASKS["a"] in worker.running and worker.shown.told.get("task-a-0") != Told(UNASSIGNED, "w")
+    assert TASKS["a"] in worker.running and worker.shown.reported.get("task-a-0") != ReportedStatus(UNASSIGNED, "w")
     cast(Any, worker._member).holds = False
     until(lambda: worker.tasks["b"].asked, "end of the other task")
     assert worker.tasks["b"].asked[-1] is True
@@ -183,8 +183,8 @@ def test_a_place_that_is_lost_stops_tasks_before_anything_else(worker: Worker) -
 def test_a_connector_whose_division_does_not_count_any_more_is_divided_again(worker: Worker) -> None:
     until(lambda: len(worker.running) == 2 and worker.owners, "running tasks")
     (owner,) = worker.owners
-    assert not owner.anew
+    assert not owner.redivide
     # As with a record of a division that has more than tasks.max tasks.
     worker.known["a"] = DividedConnector(StoredConnector({}), 0)
     until(lambda: len(worker.owners) == 2, "another division")
-    assert owner.is_over and worker.owners[1].anew and TASKS["a"] not in worker.running
+    assert owner.is_over and worker.owners[1].redivide and TASKS["a"] not in worker.running

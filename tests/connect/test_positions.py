@@ -30,8 +30,8 @@ def kept(root: Path) -> Offsets:
 
 
 def folder_in(offsets: Offsets) -> Path:
-    assert isinstance(offsets.kept, KeptInFolder)
-    return offsets.kept.folder
+    assert isinstance(offsets.positions, KeptInFolder)
+    return offsets.positions.folder
 
 
 def checkpoint(offsets: Offsets, table: str, batches: dict[int, Any], committed: list[int]) -> None:
@@ -83,11 +83,11 @@ def test_a_position_that_a_user_sets_replaces_the_checkpoint(tmp_path: Path) -> 
         at("ks", "a", {"time": "1970-01-01T00:00:01+00:00"}),
         at("ks", "d", {"time": "2020-01-01T00:00:00+00:00"}),
     ]
-    assert offsets.kept.starts() == {"ks.a": "1970-01-01T00:00:01+00:00", "ks.d": "2020-01-01T00:00:00+00:00"}
+    assert offsets.positions.starts() == {"ks.a": "1970-01-01T00:00:01+00:00", "ks.d": "2020-01-01T00:00:00+00:00"}
     offsets.alter([at("ks", "B c", None), at("ks", "d", None)], tables)
     assert [each["partition"]["table_name"] for each in offsets.read()] == ["a"]
-    offsets.kept.forget_all()
-    offsets.kept.forget_all()
+    offsets.positions.forget_all()
+    offsets.positions.forget_all()
     assert offsets.read() == [] and not folder_in(offsets).exists()
 
 
@@ -226,10 +226,10 @@ def test_references_are_replaced_anywhere_in_a_value_and_once(tmp_path: Path, mo
     found = resolved(env, "<${env:A}|${env:B}|${env:EMPTY}|${other:B}|${env:B>")
     # A value that looks like a reference is not resolved again, as in Kafka.
     assert found.config["scylla.user"] == "<${env:B}|b||${other:B}|${env:B>"
-    assert found.given["scylla.user"].startswith("<${env:A}") and found.refers("scylla.user")
-    assert [value for _, _, value in found.found] == ["${env:B}", "b", ""]
+    assert found.unresolved["scylla.user"].startswith("<${env:A}") and found.refers("scylla.user")
+    assert [value for _, _, value in found.references] == ["${env:B}", "b", ""]
     plain = resolved(env, "no ${reference}")
-    assert plain.config == plain.given and not plain.refers("scylla.user") and not plain.found
+    assert plain.config == plain.unresolved and not plain.refers("scylla.user") and not plain.references
 
 
 def test_a_reference_that_fails_leaves_the_value_and_says_why(tmp_path: Path) -> None:

@@ -125,9 +125,9 @@ def test_what_was_shown_may_be_sent_back(client: TestClient, worker: StandaloneH
     assert client.put(VALIDATE, json=shown).json()["error_count"] == 0
     answer = client.put("/connectors/c/config", json={**shown, "tasks.max": "3"})
     assert answer.status_code == 200, answer.text
-    assert worker.get("c").kept.config == {**RIGHT, **HIDDEN, "name": "c", "tasks.max": "3"}
+    assert worker.get("c").stored.config == {**RIGHT, **HIDDEN, "name": "c", "tasks.max": "3"}
     assert client.patch("/connectors/c/config", json={"tasks.max": 2}).status_code == 200
-    assert worker.get("c").kept.config["scylla.password"] == "hush-1"
+    assert worker.get("c").stored.config["scylla.password"] == "hush-1"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_hidden_value_that_stands_for_none_is_refused(
         assert answer.status_code == 400
         assert f"for configuration {name}: [hidden] is shown instead of a secret" in answer.json()["message"]
     assert list(errors(client.put(VALIDATE, json={**RIGHT, **hidden, "name": "new"}))) == [name]
-    assert worker.names() == ["c"] and worker.get("c").kept.config["some.url"] == "http://ann:hush@one:8081"
+    assert worker.names() == ["c"] and worker.get("c").stored.config["some.url"] == "http://ann:hush@one:8081"
 
 
 def test_a_value_that_only_looks_hidden_is_one(client: TestClient) -> None:

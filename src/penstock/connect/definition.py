@@ -19,7 +19,7 @@ Check = Callable[[Any], str | None]
 """Returns the error of a value, or None."""
 
 REQUIRED: Any = object()
-"""The default of a property that must be given."""
+"""The default of a property that must be set."""
 INERT = "Accepted for compatibility, without effect here."
 MOST_ALIASES = LONGEST_ALIAS = 100
 RANGES = {"INT": (-(2**31), 2**31 - 1), "LONG": (-(2**63), 2**63 - 1)}
@@ -77,12 +77,12 @@ class Property:
 
 def from_toml(name: str, about: Mapping[str, Any], **more: Any) -> Property:
     """The property that a table of a TOML file describes; `required` and `inert` are for its default and its doc."""
-    given = {"default": None, **about, **more}
-    if given.pop("required", False):
-        given["default"] = REQUIRED
-    if given.pop("inert", False):
-        given["doc"] = f"{INERT} {given['doc']}".strip()
-    return Property(name, **{**given, "allowed": tuple(given.get("allowed", ()))})
+    fields = {"default": None, **about, **more}
+    if fields.pop("required", False):
+        fields["default"] = REQUIRED
+    if fields.pop("inert", False):
+        fields["doc"] = f"{INERT} {fields['doc']}".strip()
+    return Property(name, **{**fields, "allowed": tuple(fields.get("allowed", ()))})
 
 
 def of_file(package: str, file: str, checks: Mapping[str, Check]) -> tuple[Property, ...]:
@@ -172,7 +172,7 @@ def aliases(names: list[str]) -> str | None:
 
 
 def full_name(name: str | None, classes: Iterable[str]) -> str:
-    """The full name of a class given by its full or short name; a converter's short name may lack "Converter"."""
+    """The full name of a class, from its full or short name; a converter's short name may lack "Converter"."""
     name = (name or "").strip()
     for full in classes:
         last = full.rpartition(".")[2]

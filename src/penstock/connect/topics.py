@@ -42,12 +42,12 @@ def definitions(config: Mapping[str, str | None]) -> list[Property]:
     """The properties of the groups in a configuration."""
     if not any(name.startswith(PREFIX) for name in config):
         return []
-    found = [*_sizes(DEFAULT, REQUIRED)]
+    properties = [*_sizes(DEFAULT, REQUIRED)]
     for group in _groups(config):
         include = Property(f"{PREFIX}{group}.include", "LIST", REQUIRED, "Patterns of the group's topics.", _patterns)
         exclude = Property(f"{PREFIX}{group}.exclude", "LIST", [], "Patterns of topics not in the group.", _patterns)
-        found += [include, exclude, *_sizes(group, None)]
-    return found
+        properties += [include, exclude, *_sizes(group, None)]
+    return properties
 
 
 def rule(config: Config, topic: str) -> TopicCreation | None:

@@ -1,4 +1,4 @@
-"""Where ScyllaDB's own connector has stopped, of the records that Kafka Connect keeps in `offset.storage.topic`.
+"""Where ScyllaDB's own connector has stopped, of the records that Kafka Connect has in `offset.storage.topic`.
 
 There is a record for each vnode of a table's log in each generation of its streams. The key is JSON,
 ["<connector>", {"keyspace_name", "table_name", "vnode_id", "generation_start"}], all of them strings; the value has
@@ -83,12 +83,12 @@ def stop_of(times: Mapping[Vnode, int], vnodes: Callable[[int], Set[int] | None]
     """Where the connector has stopped in a table; None without records.
 
     It reads one generation after the other, so the newest one counts. `vnodes` are those of a generation, None if the
-    database does not know it. The connector would begin one without a record anew, too.
+    database does not know it. The connector would begin one without a record again, too.
     """
     if not times:
         return None
     newest = max(vnode.generation for vnode in times)
-    found = {vnode.number: micros for vnode, micros in times.items() if vnode.generation == newest}
-    wanted = vnodes(newest) or found.keys()
-    missing, sent = len(wanted - found.keys()), min(found.values())
+    sent_by_vnode = {vnode.number: micros for vnode, micros in times.items() if vnode.generation == newest}
+    wanted = vnodes(newest) or sent_by_vnode.keys()
+    missing, sent = len(wanted - sent_by_vnode.keys()), min(sent_by_vnode.values())
     return StoppedAt(newest * 1000 if missing else sent, sent, len(wanted), missing)

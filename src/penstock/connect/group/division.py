@@ -1,8 +1,8 @@
 """Divides connectors and tasks among the workers of a group: evenly, and with as few moves as possible.
 
-A task that another worker still has is given to nobody until that worker has stopped it and joined again, so no table
-is read twice at the same time (the idea of KIP-415). The tasks of a connector's older distribution count in the same
-way: the tables of one of its new tasks may be those of several old ones.
+A task that another worker still has is assigned to nobody until that worker has stopped it and joined again, so no
+table is read twice at the same time (the idea of KIP-415). The tasks of a connector's older distribution count in the
+same way: the tables of one of its new tasks may be those of several old ones.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Claim:
     @staticmethod
     def decoded(data: bytes) -> Claim:
         """Raises ValueError for bytes that are no claim."""
-        found = _decoded(data)
-        return Claim(str(found.get("url", "")), *_work(found))
+        fields = _decoded(data)
+        return Claim(str(fields.get("url", "")), *_work(fields))
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a worker is given: its part of the work, and the addresses of all workers.
+    """What a worker is assigned: its part of the work, and the addresses of all workers.
 
     `offset` is how far the leader had read the topic of configurations.
     """
@@ -60,8 +60,8 @@ class Share:
     @staticmethod
     def decoded(data: bytes) -> Share:
         """Raises ValueError for bytes that are no share."""
-        found = _decoded(data)
-        return Share(int(found.get("offset", 0)), *_work(found), frozenset(map(str, found.get("workers", ()))))
+        fields = _decoded(data)
+        return Share(int(fields.get("offset", 0)), *_work(fields), frozenset(map(str, fields.get("workers", ()))))
 
 
 def divide(
@@ -74,8 +74,8 @@ def divide(
     return {
         member: Share(
             offset,
-            frozenset(one for one in of_connectors[member] if not _elsewhere(one, member, claims)),
-            frozenset(one for one in of_tasks[member] if not _in_use(one, member, claims)),
+            frozenset(name for name in of_connectors[member] if not _elsewhere(name, member, claims)),
+            frozenset(task for task in of_tasks[member] if not _in_use(task, member, claims)),
             workers,
         )
         for member in claims
@@ -86,19 +86,19 @@ def spread(items: Iterable[T], held: Mapping[str, Iterable[T]]) -> dict[str, set
     """The items of each member: numbers of items differ by at most one, and members keep what they hold."""
     left = set(items)
     low, more = divmod(len(left), len(held))
-    found: dict[str, set[T]] = {}
+    items_of: dict[str, set[T]] = {}
     # Who holds most is first: it may keep one more.
-    for member in sorted(held, key=lambda one: (-len(set(held[one]) & left), one)):
-        kept = sorted(set(held[member]) & left)[: low + (more > 0)]
-        more -= len(kept) > low
-        found[member] = set(kept)
-        left -= found[member]
+    for member in sorted(held, key=lambda holder: (-len(set(held[holder]) & left), holder)):
+        stays = sorted(set(held[member]) & left)[: low + (more > 0)]
+        more -= len(stays) > low
+        items_of[member] = set(stays)
+        left -= items_of[member]
     rest = sorted(left)
     for least in (low, low + 1):
-        for member in sorted(found):
-            while rest and len(found[member]) < least:
-                found[member].add(rest.pop(0))
-    return found
+        for member in sorted(items_of):
+            while rest and len(items_of[member]) < least:
+                items_of[member].add(rest.pop(0))
+    return items_of
 
 
 def _elsewhere(connector: str, member: str, claims: Mapping[str, Claim]) -> bool:
@@ -107,10 +107,10 @@ def _elsewhere(connector: str, member: str, claims: Mapping[str, Claim]) -> bool
 
 def _in_use(task: TaskId, member: str, claims: Mapping[str, Claim]) -> bool:
     return any(
-        one.generation != task.generation or (one == task and other != member)
+        claimed.generation != task.generation or (claimed == task and other != member)
         for other, claim in claims.items()
-        for one in claim.tasks
-        if one.connector == task.connector
+        for claimed in claim.tasks
+        if claimed.connector == task.connector
     )
 
 
@@ -119,16 +119,16 @@ def _encoded(**about: Any) -> bytes:
 
 
 def _decoded(data: bytes) -> Mapping[str, Any]:
-    found = json.loads(data)
-    if not isinstance(found, dict):
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
         raise ValueError("it is not a JSON object")
-    return found
+    return fields
 
 
-def _work(found: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[TaskId]]:
+def _work(fields: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[TaskId]]:
     """The connectors and tasks of a claim or a share."""
     try:
-        tasks = frozenset(TaskId(str(name), int(at), int(number)) for name, at, number in found.get("tasks", ()))
+        tasks = frozenset(TaskId(str(name), int(at), int(number)) for name, at, number in fields.get("tasks", ()))
     except TypeError as error:
         raise ValueError(str(error)) from None
-    return frozenset(map(str, found.get("connectors", ()))), tasks
+    return frozenset(map(str, fields.get("connectors", ()))), tasks

@@ -1,4 +1,4 @@
-"""The configurations of a group's connectors, as all its workers read them from the topic, and what else is told there.
+"""The configurations of a group's connectors, as all its workers read them from the topic, and what else it has.
 
 Besides the records of `connector_store` there are two kinds: `commit-<name>` has how a connector's sources are divided
 among its tasks, {"tasks": 2, "shares": [["shop.orders"], ["shop.items"]]}; `restart-connector-<name>` asks for a
@@ -46,7 +46,7 @@ class DividedConnector:
     there is none; a division from before the configuration does not count.
     """
 
-    kept: StoredConnector
+    stored: StoredConnector
     configured: int
     generation: int = -1
     shares: Shares = ()
@@ -97,22 +97,22 @@ class GroupConfigs(ConnectorWriter):
     def tasks(self) -> list[TaskId]:
         """The tasks that there should be."""
         return [
-            TaskId(name, one.generation, number)
-            for name, one in self.known().items()
-            if one.is_divided
-            for number in range(len(one.shares))
+            TaskId(name, connector.generation, number)
+            for name, connector in self.known().items()
+            if connector.is_divided
+            for number in range(len(connector.shares))
         ]
 
     def divide(self, name: str, shares: Shares) -> None:
-        """Tell the group how a connector's sources are divided."""
+        """Write for the group how a connector's sources are divided."""
         self._write(COMMIT + name, {"tasks": len(shares), "shares": [list(share) for share in shares]})
 
     def undivide(self, name: str) -> None:
-        """Tell the group that a connector has no tasks, until it is divided anew."""
+        """Write for the group that a connector has no tasks, until it is divided again."""
         self._write(COMMIT + name, None)
 
     def ask_restart(self, wish: Restart) -> None:
-        """Tell the group to restart a connector, or some of its tasks."""
+        """Ask the group to restart a connector, or some of its tasks."""
         about = {"include-tasks": wish.tasks, "only-failed": wish.only_failed, "task": wish.number}
         self._write(RESTART + wish.connector, about)
 
@@ -128,7 +128,7 @@ class GroupConfigs(ConnectorWriter):
         self._topic.put(key, None if value is None else json.dumps(value).encode())
 
     def _seen(self, key: str, value: bytes | None, offset: int) -> None:
-        kind = next((one for one in (CONNECTOR, STATE, COMMIT, RESTART) if key.startswith(one)), None)
+        kind = next((prefix for prefix in (CONNECTOR, STATE, COMMIT, RESTART) if key.startswith(prefix)), None)
         with self._lock:
             self.offset = offset + 1
             if kind is not None and kind != RESTART:
@@ -145,19 +145,19 @@ class GroupConfigs(ConnectorWriter):
     def _renew(self, name: str) -> None:
         """What is known of a connector, of its newest records."""
         keys = (CONNECTOR + name, STATE + name)
-        kept = connectors((key, self._records[key][0]) for key in keys if key in self._records).get(name)
-        if kept is None:
+        stored = connectors((key, self._records[key][0]) for key in keys if key in self._records).get(name)
+        if stored is None:
             self._known.pop(name, None)
             return
         value, generation = self._records.get(COMMIT + name, (b"", -1))
-        shares = _shares(COMMIT + name, value, _most_tasks(kept)) if value else None
+        shares = _shares(COMMIT + name, value, _most_tasks(stored)) if value else None
         configured = self._records[CONNECTOR + name][1]
-        self._known[name] = DividedConnector(kept, configured, -1 if shares is None else generation, shares or ())
+        self._known[name] = DividedConnector(stored, configured, -1 if shares is None else generation, shares or ())
 
 
-def _most_tasks(kept: StoredConnector) -> int:
+def _most_tasks(stored: StoredConnector) -> int:
     """The most tasks of a connector; `MOST_TASKS` if only a worker that starts it can say it."""
-    return whole(kept.config.get("tasks.max", "1").strip(), 1) or MOST_TASKS
+    return whole(stored.config.get("tasks.max", "1").strip(), 1) or MOST_TASKS
 
 
 def _shares(key: str, value: bytes, most: int) -> Shares | None:
@@ -165,23 +165,23 @@ def _shares(key: str, value: bytes, most: int) -> Shares | None:
 
     A record of Kafka Connect's own workers has no shares; one with more than tasks.max is not of a worker.
     """
-    found = (object_of(key, value) or {}).get("shares")
-    if not isinstance(found, list) or not all(isinstance(share, list) for share in found):
+    shares = (object_of(key, value) or {}).get("shares")
+    if not isinstance(shares, list) or not all(isinstance(share, list) for share in shares):
         return None
-    if len(found) > most:
-        log.warning("ignored the record %s: it has %d tasks, and tasks.max is %d", quoted(key), len(found), most)
+    if len(shares) > most:
+        log.warning("ignored the record %s: it has %d tasks, and tasks.max is %d", quoted(key), len(shares), most)
         return None
-    return [tuple(map(str, share)) for share in found]
+    return [tuple(map(str, share)) for share in shares]
 
 
 def _wish(key: str, value: bytes) -> Restart | None:
-    found = object_of(key, value)
-    if found is None:
+    request = object_of(key, value)
+    if request is None:
         return None
-    number = found.get("task")
+    number = request.get("task")
     return Restart(
         key.removeprefix(RESTART),
-        bool(found.get("include-tasks")),
-        bool(found.get("only-failed")),
+        bool(request.get("include-tasks")),
+        bool(request.get("only-failed")),
         number if isinstance(number, int) else None,
     )

@@ -14,13 +14,13 @@ from typing import TypeVar
 from penstock.connect.group.group_configs import DividedConnector, GroupConfigs, Restart
 from penstock.connect.group.group_work import ONCE, MemberMaker, SharedWork, wants_once
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
-from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
+from penstock.connect.group.states import GroupStates, ReportedStatus, of_connector, of_task
 from penstock.connect.sinks.offsets import SinkOffsets
 from penstock.connect.worker.checks import CheckedConfig
 from penstock.connect.worker.connector_store import STARTED, STOPPED, StoredConnector
 from penstock.connect.worker.connector_tasks import own
 from penstock.connect.worker.context import WorkerContext
-from penstock.connect.worker.herder import Herder, Json, ShownConnector, told
+from penstock.connect.worker.herder import Herder, Json, ShownConnector, problem_fields
 from penstock.connect.worker.offsets import Offsets, folder_of
 from penstock.connect.worker.plugins import ConnectorPlugin, plugin_of
 from penstock.connect.worker.running_task import UNASSIGNED
@@ -59,7 +59,7 @@ class GroupConnector:
     """A connector of the group."""
 
     def __init__(self, name: str, of: DividedConnector, topics: GroupTopics, work: SharedWork) -> None:
-        self.name, self.kept, self.plugin = name, of.kept, plugin_of(of.kept.config)
+        self.name, self.stored, self.plugin = name, of.stored, plugin_of(of.stored.config)
         self._of, self._topics, self._work = of, topics, work
         kind = Offsets if self.plugin.type == "source" else SinkOffsets
         self.offsets = kind(KeptInKafka(topics.positions, name))
@@ -67,7 +67,7 @@ class GroupConnector:
     @property
     def shares(self) -> list[dict[str, str]]:
         """What the configuration of each task has instead of the connector's."""
-        divided = self._of.is_divided and self.kept.state != STOPPED
+        divided = self._of.is_divided and self.stored.state != STOPPED
         return [own(self.plugin, share) for share in self._of.shares] if divided else []
 
     @property
@@ -76,13 +76,13 @@ class GroupConnector:
         return self._topics.states.topics(self.name)
 
     def forget_topics(self) -> None:
-        """Let `active` begin anew."""
+        """Let `active` begin again."""
         self._topics.states.forget_topics(self.name)
 
     def forget_offsets(self) -> None:
         """Begin as if nothing had been read."""
         self._work.maker(self.name, self._of).forget_group()
-        self.offsets.kept.forget_all()
+        self.offsets.positions.forget_all()
 
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
@@ -141,19 +141,19 @@ class GroupHerder(Herder):
         return super().get(name)
 
     def here(self) -> Iterator[Json]:
-        for one in super().here():
-            tasks = [task for task in one["tasks"] if task["worker_id"] == self.address]
-            if tasks or one["connector"]["worker_id"] == self.address:
-                yield {**one, "tasks": tasks}
+        for status in super().here():
+            tasks = [task for task in status["tasks"] if task["worker_id"] == self.address]
+            if tasks or status["connector"]["worker_id"] == self.address:
+                yield {**status, "tasks": tasks}
 
     def set_state(self, name: str, state: str) -> None:
         with self._changing():
-            before = self.get(name).kept.state
+            before = self.get(name).stored.state
             if state == before:
                 self.restart(name, tasks=False, only_failed=False)
                 return
             if state == STOPPED or before == STOPPED:
-                # A stopped connector has no tasks; it looks for its tables anew when it starts.
+                # A stopped connector has no tasks; it looks for its tables again when it starts.
                 self._topics.configs.undivide(name)
             self._topics.configs.set_state(name, state)
 
@@ -164,13 +164,13 @@ class GroupHerder(Herder):
 
     def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
         with self._changing():
-            if self.get(name).kept.state == STARTED:
+            if self.get(name).stored.state == STARTED:
                 self._topics.configs.ask_restart(Restart(name, tasks, only_failed))
 
     def restart_task(self, name: str, number: int) -> None:
         with self._changing():
             self.task(name, number)
-            if self.get(name).kept.state == STARTED:
+            if self.get(name).stored.state == STARTED:
                 self._topics.configs.ask_restart(Restart(name, number=number))
 
     def status(self, name: str) -> Json:
@@ -182,13 +182,13 @@ class GroupHerder(Herder):
         return {"name": name, "connector": about, "tasks": tasks, "type": connector.plugin.type}
 
     def _state(self, connector: ShownConnector, key: str) -> Json:
-        """What is told of a connector or a task; nothing that a worker said which is not in the group any more."""
+        """What is reported of a connector or a task; nothing that a worker said which is not in the group any more."""
         said = self._topics.states.of(key)
         if said is None or said.worker not in self.work.workers:
-            said = Told(UNASSIGNED, "", waits_for="a worker of its group")
-        if connector.kept.state != STARTED:
-            return {"state": connector.kept.state, "worker_id": said.worker} | told(said.trace, "")
-        return {"state": said.state, "worker_id": said.worker} | told(said.trace, said.waits_for)
+            said = ReportedStatus(UNASSIGNED, "", waits_for="a worker of its group")
+        if connector.stored.state != STARTED:
+            return {"state": connector.stored.state, "worker_id": said.worker} | problem_fields(said.trace, "")
+        return {"state": said.state, "worker_id": said.worker} | problem_fields(said.trace, said.waits_for)
 
     def with_stopped(self, name: str, act: Callable[[ShownConnector], T]) -> T:
         def checked(connector: ShownConnector) -> T:
@@ -213,10 +213,10 @@ class GroupHerder(Herder):
             self._topics.configs.refresh(PATIENCE)
             yield
 
-    def _keep(self, name: str, kept: StoredConnector) -> None:
-        # The state first: a connector that is made as a stopped one must not start before.
-        self._topics.configs.set_state(name, kept.state)
-        self._topics.configs.put(name, kept.config)
+    def _keep(self, name: str, stored: StoredConnector) -> None:
+        # The state first: a connector that is created as a stopped one must not start before.
+        self._topics.configs.set_state(name, stored.state)
+        self._topics.configs.put(name, stored.config)
 
     def _await_end(self, name: str) -> None:
         """Wait until no worker of the group runs a task of a stopped connector."""

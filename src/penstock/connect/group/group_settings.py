@@ -24,7 +24,7 @@ KIND, PROTOCOL = "connect", "penstock-1"
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """A topic of the group, and how it is made if it is missing; -1 is what the cluster says."""
+    """A topic of the group, and how it is created if it is missing; -1 is what the cluster says."""
 
     name: str
     partitions: int
@@ -44,35 +44,35 @@ class GroupSettings:
 
     def topics(self, servers: str, security: Mapping[str, Any]) -> GroupTopics:
         """What its workers share."""
-        made = partial(_topic, servers, security)
+        make_topic = partial(_topic, servers, security)
         return GroupTopics(
-            GroupConfigs(made(self.configs, self.max_decompressed, ordered=True)),
-            KafkaPositions(made(self.positions)),
-            GroupStates(made(self.states)),
+            GroupConfigs(make_topic(self.configs, self.max_decompressed, ordered=True)),
+            KafkaPositions(make_topic(self.positions)),
+            GroupStates(make_topic(self.states)),
         )
 
     def member(self, servers: str, security: Mapping[str, Any]) -> MemberMaker:
         """Makes a worker a member."""
 
-        def made(work: GroupWork) -> Membership:
+        def membership(work: GroupWork) -> Membership:
             return Membership(servers, self.name, kind=KIND, protocol=PROTOCOL, work=work, times=self.times, **security)
 
-        return made
+        return membership
 
 
 def group_settings(
-    found: Mapping[str, str], configs: str, max_decompressed: int | None, where: str
+    properties: Mapping[str, str], configs: str, max_decompressed: int | None, where: str
 ) -> GroupSettings | None:
     """The group that a worker's file names, `configs` being its topic of configurations; None if it names none.
 
     Raises PenstockError for wrong values.
     """
-    name = found.get("group.id", "").strip()
+    name = properties.get("group.id", "").strip()
     if not name:
         return None
 
     def number(key: str, default: int, least: int = 1) -> int:
-        text = found.get(key, str(default)).strip()
+        text = properties.get(key, str(default)).strip()
         value = default if text == str(default) else whole(text, least)
         if value is None:
             raise PenstockError(
@@ -84,7 +84,9 @@ def group_settings(
         prefix = f"{kind}.storage"
         replication = number(f"{prefix}.replication.factor", -1)
         return TopicSettings(
-            found.get(f"{prefix}.topic", "").strip() or default, number(f"{prefix}.partitions", partitions), replication
+            properties.get(f"{prefix}.topic", "").strip() or default,
+            number(f"{prefix}.partitions", partitions),
+            replication,
         )
 
     session = number("session.timeout.ms", 10_000) / 1000
@@ -116,7 +118,7 @@ def _topic(
     """Makes the topic; with `ordered` it must have one partition."""
     where = f"topic {settings.name} at {servers}"
 
-    def made(seen: Seen) -> CompactedTopic:
+    def topic(seen: Seen) -> CompactedTopic:
         return CompactedTopic(
             servers,
             settings.name,
@@ -128,4 +130,4 @@ def _topic(
             require=partial(require_order, where=where) if ordered else lambda partitions: None,
         )
 
-    return made
+    return topic

@@ -1,4 +1,4 @@
-"""What one worker of a group does: it takes part in the group, and runs the connectors and tasks that it is given.
+"""What one worker of a group does: it takes part in the group, and runs the connectors and tasks that it is assigned.
 
 Three threads: one keeps the place in the group; another looks again and again at what should run and what runs, and
 starts, stops and tells. A task is stopped before its share is given up, and started only when nobody else has it. A
@@ -25,7 +25,7 @@ from penstock.connect.group.division import Claim, Share, TaskId, divide
 from penstock.connect.group.group_configs import DividedConnector, GroupConfigs, Restart
 from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
 from penstock.connect.group.owner import Owner
-from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
+from penstock.connect.group.states import GroupStates, ReportedStatus, of_connector, of_task
 from penstock.connect.worker.checks import CheckedConfig, check
 from penstock.connect.worker.connector_store import STARTED
 from penstock.connect.worker.connector_tasks import TaskMaker
@@ -55,7 +55,7 @@ def wants_once(checked: CheckedConfig) -> bool:
 
 
 class Positions(Observer):
-    """Tells the group where the batches of a task have ended."""
+    """Reports to the group where the batches of a task have ended."""
 
     def __init__(self, positions: KafkaPositions, connector: str) -> None:
         self._positions, self._connector = positions, connector
@@ -89,11 +89,11 @@ class Running:
     def is_over(self) -> bool:
         return self.task is None or self.task.is_over
 
-    def told(self, worker: str) -> Told:
+    def status(self, worker: str) -> ReportedStatus:
         if self.task is None:
-            return Told(FAILED, worker, self.trace)
+            return ReportedStatus(FAILED, worker, self.trace)
         state = self.task.state
-        return Told(UNASSIGNED if state == ENDED else state, worker, self.task.trace, self.task.waits_for)
+        return ReportedStatus(UNASSIGNED if state == ENDED else state, worker, self.task.trace, self.task.waits_for)
 
 
 class SharedWork:
@@ -118,7 +118,7 @@ class SharedWork:
         self._claim = Claim(address)
         self._divided: object = None
         self._wishes: list[Restart] = []
-        self._anew: set[str] = set()
+        self._to_redivide: set[str] = set()
         self._positions_wait: type[PenstockError] | None = None
         self._lock = threading.Lock()
         self._look, self._closing, self._joined = threading.Event(), threading.Event(), threading.Event()
@@ -137,7 +137,7 @@ class SharedWork:
         return share.workers if share else frozenset()
 
     def start(self) -> None:
-        """Join the group; returns when this worker has been given its share, or the group refuses it."""
+        """Join the group; returns when this worker has its share, or the group refuses it."""
         self._configs.restart, self._configs.changed = self._wish, self._look.set
         # Of a worker that was killed here: nobody else would say that it runs nothing any more.
         self._states.begin(self._address)
@@ -234,8 +234,8 @@ class SharedWork:
     def _stop_now(self) -> None:
         with self._lock:
             running, owners = list(self.running.values()), list(self._owners.values())
-        for one in running:
-            one.ask_to_stop(now=True)
+        for task in running:
+            task.ask_to_stop(now=True)
         for owner in owners:
             owner.ask_to_stop()
 
@@ -266,9 +266,9 @@ class SharedWork:
             self._give_up(share)
             if self._leads and self._wanted() != self._divided:
                 self._join_again()
-        for one in self.running.values():
-            self._give_signals(one)
-        self._tell()
+        for running in self.running.values():
+            self._give_signals(running)
+        self._report()
 
     def _restart(self, known: Mapping[str, DividedConnector]) -> None:
         """Stop what is wished to start again; `_start_mine` starts it."""
@@ -278,45 +278,47 @@ class SharedWork:
             owner = self._owners.get(wish.connector)
             everything = wish.tasks and not wish.only_failed
             if owner and wish.number is None and (owner.trace or everything):
-                self._anew.add(wish.connector)
+                self._to_redivide.add(wish.connector)
                 owner.ask_to_stop()
-            for id, one in self.running.items():
-                failed = one.told("").state == FAILED
+            for id, running in self.running.items():
+                failed = running.status("").state == FAILED
                 chosen = id.number == wish.number if wish.number is not None else wish.tasks and failed
                 if id.connector == wish.connector and chosen:
-                    one.ask_to_stop()
+                    running.ask_to_stop()
 
     def _stop_others(self, share: Share, known: Mapping[str, DividedConnector], *, now: bool) -> None:
         for name, owner in self._owners.items():
             of = known.get(name)
-            if name not in share.connectors or of is None or of.kept.state != STARTED:
+            if name not in share.connectors or of is None or of.stored.state != STARTED:
                 owner.ask_to_stop()
             elif of.configured != owner.known.configured or (owner.has_divided and not of.is_divided):
                 # Also if its division is gone, or was replaced by one that does not count.
-                self._anew.add(name)
+                self._to_redivide.add(name)
                 owner.ask_to_stop()
-        for id, one in self.running.items():
+        for id, running in self.running.items():
             if not self._is_mine(id, share, known):
-                one.ask_to_stop(now=now)
+                running.ask_to_stop(now=now)
 
     def _is_mine(self, id: TaskId, share: Share, known: Mapping[str, DividedConnector]) -> bool:
         of = known.get(id.connector)
         if id not in share.tasks or of is None:
             return False
-        return of.is_divided and of.generation == id.generation and of.kept.state == STARTED
+        return of.is_divided and of.generation == id.generation and of.stored.state == STARTED
 
     def _reap(self, known: Mapping[str, DividedConnector]) -> None:
         """Take away what has stopped, after its positions are written."""
-        for id, one in list(self.running.items()):
-            if not (one.stopping and one.is_over and self._positions.is_settled(id.connector, set(one.share))):
+        for id, running in list(self.running.items()):
+            if not (
+                running.stopping and running.is_over and self._positions.is_settled(id.connector, set(running.share))
+            ):
                 continue
-            shutil.rmtree(one.folder, ignore_errors=True)
+            shutil.rmtree(running.folder, ignore_errors=True)
             self._context.meters.forget(key_of(id.connector, id.number))
             of = known.get(id.connector)
             if of is None or id.number >= len(of.shares):
                 self._states.forget(of_task(id.connector, id.number))
             else:
-                self._states.tell(of_task(id.connector, id.number), Told(UNASSIGNED, self._address))
+                self._states.report(of_task(id.connector, id.number), ReportedStatus(UNASSIGNED, self._address))
             with self._lock:
                 del self.running[id]
         for name, owner in list(self._owners.items()):
@@ -328,7 +330,7 @@ class SharedWork:
 
     def _start_mine(self, share: Share, known: Mapping[str, DividedConnector]) -> None:
         for name in sorted(share.connectors - self._owners.keys()):
-            if (of := known.get(name)) and of.kept.state == STARTED:
+            if (of := known.get(name)) and of.stored.state == STARTED:
                 owner = self._owner(name, of)
                 with self._lock:
                     self._owners[name] = owner
@@ -338,9 +340,9 @@ class SharedWork:
         for id in new:
             # A place that is lost meanwhile is no longer claimed, and others may have the task.
             if self._share is share and not self._is_out and self._is_mine(id, share, known):
-                one = self._begin(id, known[id.connector])
+                running = self._begin(id, known[id.connector])
                 with self._lock:
-                    self.running[id] = one
+                    self.running[id] = running
 
     def _knows_positions(self) -> bool:
         """Whether all is read that the workers wrote which had the tasks before; if not, the next pass looks again."""
@@ -362,15 +364,15 @@ class SharedWork:
             self._join_again()
 
     def _owner(self, name: str, of: DividedConnector) -> Owner:
-        anew = name in self._anew
-        self._anew.discard(name)
-        kept = KeptInKafka(self._positions, name)
-        return Owner(name, lambda: self.maker(name, of), of, self._context, self._configs, kept, anew=anew)
+        redivide = name in self._to_redivide
+        self._to_redivide.discard(name)
+        positions = KeptInKafka(self._positions, name)
+        return Owner(name, lambda: self.maker(name, of), of, self._context, self._configs, positions, redivide=redivide)
 
     def maker(self, name: str, of: DividedConnector, signals: str = "") -> TaskMaker:
         """Makes a connector's tasks; raises PenstockError for a configuration that is not valid any more."""
-        context, kept = self._context, KeptInKafka(self._positions, name)
-        checked = check(of.kept.config, context.provided, ask=False)
+        context, positions = self._context, KeptInKafka(self._positions, name)
+        checked = check(of.stored.config, context.provided, ask=False)
         context.secrets.keep(name, checked.secrets)
         if checked.messages:
             raise PenstockError("; ".join(checked.messages), next="correct the configuration")
@@ -380,48 +382,48 @@ class SharedWork:
                 where=f"connector {name}",
                 next="change it, or run the connector on a worker without group.id",
             )
-        return TaskMaker(name, context.servers, checked, context.producer, kept.starts(), signals)
+        return TaskMaker(name, context.servers, checked, context.producer, positions.starts(), signals)
 
     def _begin(self, id: TaskId, of: DividedConnector) -> Running:
         context, share = self._context, of.shares[id.number]
-        one = Running(id, share, context.checkpoints / uuid.uuid4().hex)
+        running = Running(id, share, context.checkpoints / uuid.uuid4().hex)
         try:
-            made = self.maker(id.connector, of, str(one.folder / SIGNALS))
-            self._give_signals(one)
-            KeptInKafka(self._positions, id.connector).prepare(one.folder, set(share))
+            maker = self.maker(id.connector, of, str(running.folder / SIGNALS))
+            self._give_signals(running)
+            KeptInKafka(self._positions, id.connector).prepare(running.folder, set(share))
             observer = Observers(context.observer(), Positions(self._positions, id.connector))
-            task = made.task(id.number, share)
+            task = maker.task(id.number, share)
 
             def wrote(query: str) -> None:
-                self._states.used(id.connector, made.topic_of(query))
+                self._states.used(id.connector, maker.topic_of(query))
 
-            one.task = RunningTask(
-                task, context.spark, one.folder, wrote, context.secrets.hide, context.meters, observer
+            running.task = RunningTask(
+                task, context.spark, running.folder, wrote, context.secrets.hide, context.meters, observer
             )
         except Exception as error:
-            one.trace = context.secrets.hide(trace_of(error))
-            log.error("task %s-%d failed: %s", id.connector, id.number, one.trace)
-        return one
+            running.trace = context.secrets.hide(trace_of(error))
+            log.error("task %s-%d failed: %s", id.connector, id.number, running.trace)
+        return running
 
-    def _give_signals(self, one: Running) -> None:
+    def _give_signals(self, running: Running) -> None:
         """Copy the connector's signals for the queries of a task, if they have changed."""
-        known = KeptInKafka(self._positions, one.id.connector).signals()
-        if known is not one.signals and known is not None:
-            KeptInFolder(one.folder).keep_signals(known)
-        one.signals = known
+        known = KeptInKafka(self._positions, running.id.connector).signals()
+        if known is not running.signals and known is not None:
+            KeptInFolder(running.folder).keep_signals(known)
+        running.signals = known
 
-    def _tell(self) -> None:
-        for id, one in self.running.items():
-            # Of what has stopped `_reap` tells it, once nothing more comes from it.
-            if not (one.stopping and one.is_over):
-                self._states.tell(of_task(id.connector, id.number), one.told(self._address))
+    def _report(self) -> None:
+        for id, running in self.running.items():
+            # What has stopped is reported by `_reap`, once nothing more comes from it.
+            if not (running.stopping and running.is_over):
+                self._states.report(of_task(id.connector, id.number), running.status(self._address))
         for name, owner in self._owners.items():
-            told = Told(owner.state, self._address, owner.trace, owner.waits_for)
-            self._states.tell(of_connector(name), told)
+            status = ReportedStatus(owner.state, self._address, owner.trace, owner.waits_for)
+            self._states.report(of_connector(name), status)
 
     def _stop_all(self) -> None:
-        for one in self.running.values():
-            one.ask_to_stop()
+        for running in self.running.values():
+            running.ask_to_stop()
         for owner in self._owners.values():
             owner.ask_to_stop()
         while self.running or self._owners:

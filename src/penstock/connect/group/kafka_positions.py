@@ -2,7 +2,7 @@
 
 The key of a record is JSON, ["<connector>", {"reads": "<table or topic>"}]; the value is the end of the last finished
 batch as Spark's checkpoints have it, {"end": {...}}, or where a user lets it start, {"start": "..."}.
-Signals are kept beside them (see `signal_watch`), by names that no table has. Kafka Connect has its own records in
+Signals are stored beside them (see `signal_watch`), by names that no table has. Kafka Connect has its own records in
 this topic: those of ScyllaDB's connector say where to go on (see `connect_offsets`), others are left alone.
 """
 
@@ -30,7 +30,7 @@ from penstock.wire.producer.accumulator import RecordMetadata
 
 log = logging.getLogger(__name__)
 SIGNALS, ASKED = "signals", "signal "
-"""What no table is named like: the list of signals, and the beginning of one that the REST API was given."""
+"""What no table is named like: the list of signals, and the beginning of one that came over the REST API."""
 Place = tuple[str, str]
 """A connector, and what one of its queries reads."""
 
@@ -56,7 +56,7 @@ class KafkaPositions:
     def of(self, connector: str) -> dict[str, dict[str, Any]]:
         """The positions of a connector, by what it reads."""
         with self._lock:
-            return {part: found for (name, part), found in self._known.items() if name == connector}
+            return {part: position for (name, part), position in self._known.items() if name == connector}
 
     def refresh(self, patience: timedelta = PATIENCE) -> None:
         """Wait until all is known that any worker has written so far; raises what `CompactedTopic.refresh` does."""
@@ -65,19 +65,19 @@ class KafkaPositions:
     def of_connect(self, place: Place) -> dict[Vnode, int]:
         """What Kafka Connect's records say of a table (see `connect_offsets`)."""
         with self._lock:
-            found = self._of_connect.get(place[0])
-            return found.of(place[1]) if found else {}
+            offsets = self._of_connect.get(place[0])
+            return offsets.of(place[1]) if offsets else {}
 
     def forget_connect(self, connector: str, part: str | None = None) -> None:
         """Remove Kafka Connect's records of a connector, or of one of its tables."""
         with self._lock:
-            found = self._of_connect.get(connector)
-            keys = found.keys(part) if found else []
+            offsets = self._of_connect.get(connector)
+            keys = offsets.keys(part) if offsets else []
         self._topic.put_all(dict.fromkeys(keys))
 
-    def put(self, place: Place, found: dict[str, Any] | None) -> None:
+    def put(self, place: Place, position: dict[str, Any] | None) -> None:
         """Set or remove a position, for all workers to see."""
-        self._topic.put(_key(place), None if found is None else json.dumps(found).encode())
+        self._topic.put(_key(place), None if position is None else json.dumps(position).encode())
 
     def reached(self, place: Place, end: Any) -> None:
         """A batch has ended there: written in the background."""
@@ -99,21 +99,21 @@ class KafkaPositions:
                 )
         return True
 
-    def one(self, place: Place) -> dict[str, Any]:
-        """What is kept of a place; empty if nothing is."""
+    def get(self, place: Place) -> dict[str, Any]:
+        """The position of a place; empty if it has none."""
         with self._lock:
             return self._known.get(place, {})
 
     def _seen(self, key: str, value: bytes | None, offset: int) -> None:
         try:
             name, about = json.loads(key)
-            found = None if value is None else json.loads(value)
+            position = None if value is None else json.loads(value)
             if not isinstance(name, str) or not all(
-                isinstance(one, dict) for one in (about, {} if found is None else found)
+                isinstance(part, dict) for part in (about, {} if position is None else position)
             ):
                 raise ValueError("it is not of the form of Kafka Connect's positions")
             if about.keys() >= KEYS:
-                vnode, micros = Vnode.of(about), None if found is None else sent_before(found)
+                vnode, micros = Vnode.of(about), None if position is None else sent_before(position)
                 with self._lock:
                     self._of_connect[name].put(vnode, key, micros)
                 return
@@ -122,16 +122,16 @@ class KafkaPositions:
             return
         with self._lock:
             if "reads" in about:
-                self._put((name, str(about["reads"])), found)
+                self._put((name, str(about["reads"])), position)
             elif name not in self._others:
                 self._others.add(name)
                 log.info("left alone the positions of connector %s: they are not Penstock's", quoted(name))
 
-    def _put(self, place: Place, found: dict[str, Any] | None) -> None:
-        if found is None:
+    def _put(self, place: Place, position: dict[str, Any] | None) -> None:
+        if position is None:
             self._known.pop(place, None)
         else:
-            self._known[place] = found
+            self._known[place] = position
 
 
 class KeptInKafka:
@@ -141,15 +141,15 @@ class KeptInKafka:
         self._positions, self._connector = positions, connector
 
     def begun(self) -> Set[str]:
-        return {part for part, found in self._positions.of(self._connector).items() if "end" in found}
+        return {part for part, position in self._positions.of(self._connector).items() if "end" in position}
 
     def end(self, part: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._positions.of(self._connector).get(part, {}).get("end")
-        return found
+        end: dict[str, Any] | None = self._positions.of(self._connector).get(part, {}).get("end")
+        return end
 
     def starts(self) -> dict[str, str]:
-        found = self._positions.of(self._connector)
-        return {part: str(one["start"]) for part, one in found.items() if "start" in one}
+        positions = self._positions.of(self._connector)
+        return {part: str(position["start"]) for part, position in positions.items() if "start" in position}
 
     def set_start(self, part: str, start: str) -> None:
         self._positions.put((self._connector, part), {"start": start})
@@ -164,16 +164,16 @@ class KeptInKafka:
             self._positions.put((self._connector, part), None)
 
     def signals(self) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._positions.one((self._connector, SIGNALS)).get(SIGNALS)
-        return found
+        signals: dict[str, Any] | None = self._positions.get((self._connector, SIGNALS)).get(SIGNALS)
+        return signals
 
     def keep_signals(self, about: Mapping[str, Any]) -> None:
         self._positions.put((self._connector, SIGNALS), {SIGNALS: about})
 
     def asked(self) -> dict[str, dict[str, Any]]:
-        found = self._positions.of(self._connector)
-        asked = [(one["at"], part, one[ASKED]) for part, one in found.items() if part.startswith(ASKED)]
-        return {part.removeprefix(ASKED): about for _, part, about in sorted(asked, key=lambda one: one[:2])}
+        positions = self._positions.of(self._connector)
+        asked = [(signal["at"], part, signal[ASKED]) for part, signal in positions.items() if part.startswith(ASKED)]
+        return {part.removeprefix(ASKED): about for _, part, about in sorted(asked, key=lambda signal: signal[:2])}
 
     def ask(self, id: str, about: Mapping[str, Any]) -> None:
         self._positions.put((self._connector, f"{ASKED}{id}"), {ASKED: about, "at": time.time_ns()})
@@ -197,14 +197,14 @@ class KeptInKafka:
         `vnodes` are those of a generation of its log (see `stop_of`). Returns where that is, None if it does not.
         """
         place = self._connector, part
-        if self._positions.one(place):
+        if self._positions.get(place):
             return None
         if stop := stop_of(self._positions.of_connect(place), vnodes):
             self._positions.put(place, {"end": sought(stop.begin, required=stop.sent)})
         return stop
 
     def adopt(self, folder: Path) -> list[str]:
-        """Take over the positions that a worker without a group kept in a folder; returns of what."""
+        """Take over the positions that a worker without a group has written to a folder; returns of what."""
         local, known = KeptInFolder(folder), self._positions.of(self._connector)
         if SIGNALS not in known and (signals := local.signals()):
             self.keep_signals(signals)

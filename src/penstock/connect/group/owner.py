@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Owner:
-    """Begins at once, in a thread; with `anew` it divides the sources also if they are the same as before."""
+    """Begins at once, in a thread; with `redivide` it divides the sources also if they are the same as before."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class Owner:
         known: DividedConnector,
         context: WorkerContext,
         configs: GroupConfigs,
-        kept: KeptInKafka,
+        positions: KeptInKafka,
         *,
-        anew: bool = False,
+        redivide: bool = False,
     ) -> None:
         self._name = name
         self.known, self._maker, self._context, self._configs = known, maker, context, configs
-        self._kept, self._anew = kept, anew or not known.is_divided
+        self._positions, self._must_divide = positions, redivide or not known.is_divided
         self._shares = known.shares
         self.trace, self.waits_for = "", "its tasks"
         self._stopping = threading.Event()
@@ -52,14 +52,14 @@ class Owner:
     @property
     def state(self) -> str:
         """Its state in the REST API."""
-        if self.known.kept.state != STARTED:
-            return self.known.kept.state
+        if self.known.stored.state != STARTED:
+            return self.known.stored.state
         return FAILED if self.trace else UNASSIGNED if self.waits_for else RUNNING
 
     @property
     def has_divided(self) -> bool:
         """Whether its sources are divided among tasks, for all that it knows."""
-        return not self._anew
+        return not self._must_divide
 
     @property
     def is_over(self) -> bool:
@@ -85,16 +85,16 @@ class Owner:
             self.waits_for = ""
 
     def _own(self, maker: TaskMaker) -> None:
-        if self._anew:
+        if self._must_divide:
             self._divide(maker, awaited(maker, self._stopping, self._wait_for))
         with ExitStack() as beside:
             if setup := maker.setup:
-                beside.callback(Heartbeats(self._context.spark, setup, Offsets(self._kept).read_to).stop)
-                beside.callback(SignalWatch(setup, self._kept, self._tables).stop)
+                beside.callback(Heartbeats(self._context.spark, setup, Offsets(self._positions).read_to).stop)
+                beside.callback(SignalWatch(setup, self._positions, self._tables).stop)
             self._follow(maker)
 
     def _follow(self, maker: TaskMaker) -> None:
-        """Divide what matches anew whenever it changes, until this connector is stopped."""
+        """Divide again what matches, whenever it changes, until this connector is stopped."""
         while True:
             self.waits_for = "" if self._shares else maker.looks_for
             if self._stopping.wait(maker.every):
@@ -108,13 +108,13 @@ class Owner:
                 self._go_on(maker.setup, sources)
             shares = maker.shares(sources)
             self._configs.divide(maker.connector, shares)
-            self._shares, self._anew = shares, False
+            self._shares, self._must_divide = shares, False
 
     def _go_on(self, setup: Setup, tables: list[str]) -> None:
         """Let tables without a position go on where Kafka Connect's worker has stopped."""
-        self._kept.refresh()
+        self._positions.refresh()
         for table in tables:
-            if stop := self._kept.go_on(table, partial(database.vnodes, setup.values, table)):
+            if stop := self._positions.go_on(table, partial(database.vnodes, setup.values, table)):
                 lacks = f"{stop.missing} of its {stop.vnodes} vnodes have no position"
                 log.warning(
                     "connector %s goes on in %s where Kafka Connect's worker has stopped, at %s%s",

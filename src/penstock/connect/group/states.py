@@ -1,4 +1,4 @@
-"""The states of a group's connectors and tasks in a compacted topic (`status.storage.topic`), told by their workers.
+"""The states of a group's connectors and tasks, reported by their workers in a compacted topic, `status.storage.topic`.
 
 The records are Kafka Connect's: `status-connector-<name>` and `status-task-<name>-<number>` with a state, a trace and
 the worker's address; besides `waits_for`. `status-topic-<topic>:connector-<name>` is a topic that a connector has used.
@@ -21,24 +21,26 @@ from penstock.kafka.compacted_topic import CompactedTopic, Seen
 log = logging.getLogger(__name__)
 
 PAUSE = 5.0
-"""Seconds until a state is told again of which only the wait has changed."""
+"""Seconds until a state is reported again of which only the wait has changed."""
 LONGEST_TRACE, LONGEST_WAIT = 100_000, 10_000
 """The most characters of a trace, and of what a part waits for."""
 TOPIC, OF = "status-topic-", ":connector-"
 
 
 @dataclass(frozen=True)
-class Told:
-    """A state, and the address of the worker that tells it."""
+class ReportedStatus:
+    """A state, and the address of the worker that reports it."""
 
     state: str
     worker: str
     trace: str = ""
     waits_for: str = ""
 
-    def cut(self) -> Told:
-        """As much of it as is told and read: anybody may have written a record that is larger."""
-        return Told(self.state[:100], self.worker[:500], self.trace[:LONGEST_TRACE], self.waits_for[:LONGEST_WAIT])
+    def cut(self) -> ReportedStatus:
+        """As much of it as is written and read: anybody may have written a record that is larger."""
+        return ReportedStatus(
+            self.state[:100], self.worker[:500], self.trace[:LONGEST_TRACE], self.waits_for[:LONGEST_WAIT]
+        )
 
 
 class GroupStates:
@@ -47,11 +49,11 @@ class GroupStates:
     def __init__(self, topic: Callable[[Seen], CompactedTopic]) -> None:
         self._topic = topic(self._seen)
         self._lock = threading.Lock()
-        self._known: dict[str, Told] = {}
+        self._known: dict[str, ReportedStatus] = {}
         self._topics: set[tuple[str, str]] = set()
-        self._said: dict[str, tuple[Told, float]] = {}
+        self._reported: dict[str, tuple[ReportedStatus, float]] = {}
         self._contradicted: set[str] = set()
-        """What this worker has told, and the topic says otherwise since then."""
+        """The keys of states that this worker has reported, and of which the topic says otherwise since then."""
 
     def start(self) -> None:
         """Read all, and follow the topic from now on."""
@@ -60,7 +62,7 @@ class GroupStates:
     def close(self) -> None:
         self._topic.close()
 
-    def of(self, key: str) -> Told | None:
+    def of(self, key: str) -> ReportedStatus | None:
         """The newest state of a connector or a task, by its key."""
         with self._lock:
             return self._known.get(key)
@@ -70,10 +72,10 @@ class GroupStates:
         prefix = of_task(connector, 0)[:-1]
         with self._lock:
             return {
-                told.worker
-                for key, told in self._known.items()
+                status.worker
+                for key, status in self._known.items()
                 if key.startswith(prefix) and key[len(prefix) :].isdecimal()
-                if told.worker in workers and told.state != UNASSIGNED
+                if status.worker in workers and status.state != UNASSIGNED
             }
 
     def topics(self, connector: str) -> set[str]:
@@ -82,32 +84,37 @@ class GroupStates:
             return {topic for name, topic in self._topics if name == connector}
 
     def begin(self, worker: str) -> None:
-        """A worker starts, and runs nothing yet, whatever was told of it."""
+        """A worker starts, and runs nothing yet, whatever was reported of it."""
         with self._lock:
-            old = [key for key, told in self._known.items() if told.worker == worker and told.state != UNASSIGNED]
+            old = [key for key, status in self._known.items() if status.worker == worker and status.state != UNASSIGNED]
         for key in old:
-            self.tell(key, Told(UNASSIGNED, worker))
+            self.report(key, ReportedStatus(UNASSIGNED, worker))
 
-    def tell(self, key: str, told: Told) -> None:
-        """Tell a state, if it is news, or if the topic says something else, whoever wrote that."""
-        told = told.cut()
-        before, at = self._said.get(key, (None, 0.0))
+    def report(self, key: str, status: ReportedStatus) -> None:
+        """Report a state, if it is news, or if the topic says something else, whoever wrote that."""
+        status = status.cut()
+        before, at = self._reported.get(key, (None, 0.0))
         soon = time.monotonic() - at < PAUSE
-        if before == told and (soon or key not in self._contradicted):
+        if before == status and (soon or key not in self._contradicted):
             return
-        waits = before is not None and replace(told, waits_for=before.waits_for) == before
-        if waits and told.waits_for and soon:
+        waits = before is not None and replace(status, waits_for=before.waits_for) == before
+        if waits and status.waits_for and soon:
             return
         with self._lock:
-            self._said[key] = told, time.monotonic()
+            self._reported[key] = status, time.monotonic()
             self._contradicted.discard(key)
-        about = {"state": told.state, "worker_id": told.worker, "trace": told.trace, "waits_for": told.waits_for}
+        about = {
+            "state": status.state,
+            "worker_id": status.worker,
+            "trace": status.trace,
+            "waits_for": status.waits_for,
+        }
         self._send(key, about)
 
     def forget(self, key: str) -> None:
         """A connector or a task is no more."""
         with self._lock:
-            self._said.pop(key, None)
+            self._reported.pop(key, None)
             self._contradicted.discard(key)
         self._send(key, None)
 
@@ -129,13 +136,13 @@ class GroupStates:
                 topic, _, connector = key.removeprefix(TOPIC).partition(OF)
                 (self._topics.discard if value is None else self._topics.add)((connector, topic))
             elif key.startswith("status-"):
-                name, found = key.removeprefix("status-"), object_of(key, value) if value else None
-                if found is None:
+                name, fields = key.removeprefix("status-"), object_of(key, value) if value else None
+                if fields is None:
                     self._known.pop(name, None)
                 else:
-                    texts = (str(found.get(one) or "") for one in ("state", "worker_id", "trace", "waits_for"))
-                    self._known[name] = Told(*texts).cut()
-                differs = name in self._said and self._said[name][0] != self._known.get(name)
+                    texts = (str(fields.get(field) or "") for field in ("state", "worker_id", "trace", "waits_for"))
+                    self._known[name] = ReportedStatus(*texts).cut()
+                differs = name in self._reported and self._reported[name][0] != self._known.get(name)
                 (self._contradicted.add if differs else self._contradicted.discard)(name)
 
 

@@ -33,14 +33,14 @@ class SinkOffsets(Offsets):
         known = self._all() | changes
         for topic in {topic for topic, _ in changes}:
             of = {str(partition): at for (name, partition), at in known.items() if name == topic}
-            self.kept.set_start(topic, json.dumps({topic: of}))
+            self.positions.set_start(topic, json.dumps({topic: of}))
 
     def _all(self) -> dict[tuple[str, int], int]:
         offsets: dict[tuple[str, int], int] = {}
-        for text in self.kept.starts().values():
+        for text in self.positions.starts().values():
             offsets |= next_offsets(json.loads(text))
-        for topic in self.kept.begun():
-            if (end := self.kept.end(topic)) is not None:
+        for topic in self.positions.begun():
+            if (end := self.positions.end(topic)) is not None:
                 offsets |= next_offsets(end)
         return offsets
 

@@ -118,8 +118,8 @@ def _require_primitive(schema: Schema, kind: str, place: str) -> None:
 
 def _whole(schema: Schema, kind: str) -> tuple[Schema, Change]:
     # The name of a logical type would be wrong for any other type.
-    kept = {} if schema.get("name") in (*LOGICAL, DECIMAL) else basics(schema)
-    return {**_cast_schema(schema, kind), **kept}, lambda value, record: _cast(value, kind, schema)
+    properties = {} if schema.get("name") in (*LOGICAL, DECIMAL) else basics(schema)
+    return {**_cast_schema(schema, kind), **properties}, lambda value, record: _cast(value, kind, schema)
 
 
 def _of_fields(schema: Schema, wanted: Mapping[str, str], defaults: bool) -> tuple[Schema, Change]:
@@ -129,10 +129,10 @@ def _of_fields(schema: Schema, wanted: Mapping[str, str], defaults: bool) -> tup
     chosen = {name: (kind, fields.schemas[name]) for name, kind in wanted.items() if name in fields.schemas}
 
     def change(row: Any, record: ConnectRecord) -> dict[str, Any]:
-        made = dict(fields.row(row, defaults))
+        cast_row = dict(fields.row(row, defaults))
         for name, (kind, own) in chosen.items():
-            made[name] = _cast(made.get(name), kind, own)
-        return made
+            cast_row[name] = _cast(cast_row.get(name), kind, own)
+        return cast_row
 
     members = [
         (name, _cast_schema(own, wanted[name]) if name in chosen else own) for name, own in fields.schemas.items()
@@ -142,12 +142,12 @@ def _of_fields(schema: Schema, wanted: Mapping[str, str], defaults: bool) -> tup
 
 def _cast_schema(schema: Schema, kind: str) -> Schema:
     # A field whose values are of several types has no type, nor a flag.
-    made: Schema = {"type": kind, "optional": is_optional(schema) or not schema["type"]}
+    target: Schema = {"type": kind, "optional": is_optional(schema) or not schema["type"]}
     if schema.get("default") is not None:
-        given = _cast(default_of(schema), kind, schema)
-        special = isinstance(given, float) and not math.isfinite(given)
-        made["default"] = java_numbers.text(given) if special else given
-    return made
+        default = _cast(default_of(schema), kind, schema)
+        special = isinstance(default, float) and not math.isfinite(default)
+        target["default"] = java_numbers.text(default) if special else default
+    return target
 
 
 def _cast(value: Any, kind: str, schema: Schema | None = None) -> Any:
@@ -241,11 +241,11 @@ def timestamp_converter(side: Side, values: Values) -> PartStep:
         def change(row: Any, record: ConnectRecord) -> Any:
             if row is None:
                 return None
-            made = dict(fields.row(row, defaults))
+            converted = dict(fields.row(row, defaults))
             if own is not None:
                 _require_time(own)
-                made[field] = convert(made.get(field))
-            return made
+                converted[field] = convert(converted.get(field))
+            return converted
 
         return {**struct_schema(members.items(), schema), "optional": is_optional(schema)}, change
 
@@ -282,14 +282,14 @@ def _converter(values: Values) -> Callable[[Any], Any]:
             return form.parse(value)
         raise NoValue(f"a value of type {type_name(value)} is not a time")
 
-    made: dict[str, Callable[[int], Any]] = {
+    converters: dict[str, Callable[[int], Any]] = {
         "string": lambda at: form.format(at) if form else "",
         "unix": lambda at: _in_unit(at, precision),
         "Date": lambda at: Date(at // DAY),
         "Time": lambda at: TimeOfDay(at % DAY),
         "Timestamp": Timestamp,
     }
-    to = made[values["target.type"]]
+    to = converters[values["target.type"]]
     return lambda value: None if value is None else to(millis(value))
 
 

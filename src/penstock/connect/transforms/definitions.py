@@ -78,7 +78,7 @@ DIFFERENCES: dict[str, OptionDifference] = {
 def _in(direction: Literal["source", "sink"]) -> Classes:
     def of(kinds: Kinds) -> dict[str, TransformPlugin[Any]]:
         return {
-            name: replace(kind, options=tuple(_option(one, direction) for one in kind.options))
+            name: replace(kind, options=tuple(_option(option, direction) for option in kind.options))
             for name, kind in kinds.items()
         }
 
@@ -107,12 +107,12 @@ def with_own(config: Config, classes: Classes) -> Classes:
 def definitions(config: Config, classes: Classes) -> list[Property]:
     """The properties that a configuration's `transforms` and `predicates` add, with checks across them."""
     classes = with_own(config, classes)
-    found = [_aliases("transforms", "transformation"), _aliases("predicates", "predicate")]
+    properties = [_aliases("transforms", "transformation"), _aliases("predicates", "predicate")]
     for alias in listed(config.get("transforms")):
-        found += _of_transform(config, alias, classes.transforms)
+        properties += _of_transform(config, alias, classes.transforms)
     for alias in listed(config.get("predicates")):
-        found += _of_class(config, f"predicates.{alias}.", f"Predicates: {alias}", "Predicate", classes.predicates)
-    return found
+        properties += _of_class(config, f"predicates.{alias}.", f"Predicates: {alias}", "Predicate", classes.predicates)
+    return properties
 
 
 def options(name: str) -> Sequence[Property] | None:
@@ -150,7 +150,7 @@ def _aliases(name: str, what: str) -> Property:
 
 def _of_transform(config: Config, alias: str, kinds: Kinds) -> list[Property]:
     prefix, group = f"transforms.{alias}.", f"Transforms: {alias}"
-    found = _of_class(config, prefix, group, "Transformation", kinds)
+    properties = _of_class(config, prefix, group, "Transformation", kinds)
     known = listed(config.get("predicates"))
 
     def is_known(name: str) -> str | None:
@@ -159,7 +159,7 @@ def _of_transform(config: Config, alias: str, kinds: Kinds) -> list[Property]:
     doc = "The alias of the predicate that selects the records to transform."
     predicate = Property(f"{prefix}predicate", "STRING", None, doc, is_known, group=group)
     negate = Property(f"{prefix}negate", "BOOLEAN", False, "Transform the other records instead.", group=group)
-    return [found[0], predicate, negate, *found[1:]]
+    return [properties[0], predicate, negate, *properties[1:]]
 
 
 def _of_class(config: Config, prefix: str, group: str, what: str, kinds: Kinds) -> list[Property]:
@@ -179,9 +179,9 @@ def _of_class(config: Config, prefix: str, group: str, what: str, kinds: Kinds) 
 
     kind = kinds.get(full_name(config.get(f"{prefix}type"), kinds))
     doc = f"The class of this {what.lower()}."
-    found = [Property(f"{prefix}type", "CLASS", REQUIRED, doc, fits, "HIGH", group, allowed=tuple(sorted(kinds)))]
+    properties = [Property(f"{prefix}type", "CLASS", REQUIRED, doc, fits, "HIGH", group, allowed=tuple(sorted(kinds)))]
     options = kind.options if kind else ()
-    return found + [replace(option, name=prefix + option.name, group=group) for option in options]
+    return properties + [replace(option, name=prefix + option.name, group=group) for option in options]
 
 
 def _values(config: Config, prefix: str, options: Sequence[Property]) -> tuple[dict[str, Any], dict[str, list[str]]]:

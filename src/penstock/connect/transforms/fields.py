@@ -81,16 +81,16 @@ def insert_field(side: Side, values: Values) -> PartStep:
         row = dict(object_of(value))
         for name, _, of in chosen:
             # Without a schema a time is the number of its milliseconds, and nothing is inserted if there is none.
-            if (given := of(record)) is not None:
-                row[name] = int(given) if isinstance(given, Timestamp) else given
+            if (inserted := of(record)) is not None:
+                row[name] = int(inserted) if isinstance(inserted, Timestamp) else inserted
         return row
 
     def plan(schema: Schema) -> tuple[Schema, Change]:
         fields = fields_of(schema)
 
         def change(row: Any, record: ConnectRecord) -> dict[str, Any]:
-            kept = fields.row(row, values["replace.null.with.default"])
-            return {**kept, **{name: of(record) for name, _, of in chosen}}
+            fields_before = fields.row(row, values["replace.null.with.default"])
+            return {**fields_before, **{name: of(record) for name, _, of in chosen}}
 
         return struct_schema([*fields.schemas.items(), *((name, own) for name, own, _ in chosen)], schema), change
 
@@ -110,7 +110,7 @@ def replace_field(side: Side, values: Values) -> PartStep:
     exclude, include = values["exclude"] or values["blacklist"], values["include"] or values["whitelist"]
     renamed, defaults = renames(values), values["replace.null.with.default"]
 
-    def kept(names: Mapping[str, Any]) -> dict[str, str]:
+    def old_names(names: Mapping[str, Any]) -> dict[str, str]:
         """The old name of each field by its new one; of fields with the same new name the last."""
         return {
             renamed.get(name, name): name for name in names if name not in exclude and (not include or name in include)
@@ -118,14 +118,14 @@ def replace_field(side: Side, values: Values) -> PartStep:
 
     def plain(value: Any, record: ConnectRecord) -> dict[str, Any]:
         row = object_of(value)
-        return {new: row[old] for new, old in kept(row).items()}
+        return {new: row[old] for new, old in old_names(row).items()}
 
     def plan(schema: Schema) -> tuple[Schema, Change]:
         fields = fields_of(schema)
-        names = kept(fields.schemas)
+        names = old_names(fields.schemas)
         left = [name for name in fields.schemas if name not in exclude and (not include or name in include)]
-        made = struct_schema([(renamed.get(name, name), fields.schemas[name]) for name in left], schema)
-        return made, lambda row, record: {new: fields.get(row, old, defaults) for new, old in names.items()}
+        new_schema = struct_schema([(renamed.get(name, name), fields.schemas[name]) for name in left], schema)
+        return new_schema, lambda row, record: {new: fields.get(row, old, defaults) for new, old in names.items()}
 
     return PartStep(side, plain, plan)
 
@@ -155,8 +155,8 @@ def mask_field(side: Side, values: Values) -> PartStep:
         chosen = [(name, fields.schemas[name]) for name in names if name in fields.schemas]
 
         def change(row: Any, record: ConnectRecord) -> dict[str, Any]:
-            found = fields.row(object_of(row), values["replace.null.with.default"])
-            return {**found, **{name: masked(found.get(name), own) for name, own in chosen}}
+            unmasked = fields.row(object_of(row), values["replace.null.with.default"])
+            return {**unmasked, **{name: masked(unmasked.get(name), own) for name, own in chosen}}
 
         return schema, change
 
@@ -224,14 +224,14 @@ def _instead(value: Any, kind: str, replacement: str) -> Any:
 
 
 def set_schema_metadata(side: Side, values: Values) -> PartStep:
-    given = {"name": values["schema.name"], "version": values["schema.version"]}
+    metadata = {"name": values["schema.name"], "version": values["schema.version"]}
 
     def plan(schema: Schema) -> tuple[Schema, Change]:
-        made = {**schema, **{name: value for name, value in given.items() if value is not None}}
+        new_schema = {**schema, **{name: value for name, value in metadata.items() if value is not None}}
         if schema["type"] != "struct":
-            return made, lambda value, record: value
+            return new_schema, lambda value, record: value
         fields, defaults = fields_of(schema), values["replace.null.with.default"]
-        return made, lambda row, record: None if row is None else fields.row(row, defaults)
+        return new_schema, lambda row, record: None if row is None else fields.row(row, defaults)
 
     def plain(value: Any, record: ConnectRecord) -> Any:
         if value is not None:
@@ -242,8 +242,8 @@ def set_schema_metadata(side: Side, values: Values) -> PartStep:
 
 
 def _no_metadata(values: Values) -> str | None:
-    given = values["schema.name"] is not None or values["schema.version"] is not None
-    return None if given else "Neither schema name nor version configured"
+    has_metadata = values["schema.name"] is not None or values["schema.version"] is not None
+    return None if has_metadata else "Neither schema name nor version configured"
 
 
 def extract_field(side: Side, values: Values) -> PartStep:
@@ -309,8 +309,8 @@ class ValueToKey:
     def plan(self, schema: Schema) -> tuple[Schema, Callable[[Any], dict[str, Any]]]:
         fields = fields_of(schema)
         require_fields(fields, self.names, "its value")
-        made = struct_schema([(name, fields.schemas[name]) for name in self.names])
-        return made, lambda row: {name: fields.get(row, name, self.defaults) for name in self.names}
+        key_schema = struct_schema([(name, fields.schemas[name]) for name in self.names])
+        return key_schema, lambda row: {name: fields.get(row, name, self.defaults) for name in self.names}
 
     @cached_property
     def _plans(self) -> PerSchema[tuple[Schema, Callable[[Any], dict[str, Any]]]]:
@@ -325,8 +325,8 @@ class ValueToKey:
         if schema is None:
             row = object_of(value)
             return record._replace(key=Part(None, {name: row.get(name) for name in self.names}))
-        made, key = self._plans(schema)
-        return record._replace(key=Part(made, key(value)))
+        key_schema, key = self._plans(schema)
+        return record._replace(key=Part(key_schema, key(value)))
 
     def planned(self, shapes: Shapes) -> Shapes:
         return shapes.with_side(KEY, distinct(self.plan(schema)[0] for schema in shapes.values))
@@ -346,12 +346,12 @@ def flatten(side: Side, values: Values) -> PartStep:
         return dict(_leaves(object_of(value), "", delimiter, 0))
 
     def plan(schema: Schema) -> tuple[Schema, Change]:
-        found = [
+        leaves = [
             (delimiter.join(name for _, name in path), path, own)
             for path, own in _paths(schema, (), is_optional(schema), schema.get("default"))
         ]
-        made = struct_schema([(name, own) for name, _, own in found], schema)
-        return made, lambda row, record: {name: _value_at(row, path) for name, path, _ in found}
+        flat_schema = struct_schema([(name, own) for name, _, own in leaves], schema)
+        return flat_schema, lambda row, record: {name: _value_at(row, path) for name, path, _ in leaves}
 
     return PartStep(side, plain, plan)
 
@@ -387,17 +387,17 @@ def _paths(schema: Schema, above: Path, optional: bool, default: Any) -> Iterato
     fields = fields_of(schema)
     for name, own in fields.schemas.items():
         path, may_lack = (*above, (fields, name)), optional or is_optional(own)
-        given = own.get("default")
-        if given is None and isinstance(default, dict):
-            given = default.get(name)
+        own_default = own.get("default")
+        if own_default is None and isinstance(default, dict):
+            own_default = default.get(name)
         if own["type"] == "struct":
-            yield from _paths(own, path, may_lack, given)
+            yield from _paths(own, path, may_lack, own_default)
         elif own["type"] == "map":
             raise NoValue(f"the field {name} is a map, which has no fields in a schema")
         else:
             items = {"items": own["items"]} if own["type"] == "array" else {}
-            made = {"type": own["type"], **items, "optional": may_lack, **basics(own)}
-            yield path, made if given is None else {**made, "default": given}
+            leaf = {"type": own["type"], **items, "optional": may_lack, **basics(own)}
+            yield path, leaf if own_default is None else {**leaf, "default": own_default}
 
 
 # Paths to nested fields: version 2 of the syntax of KIP-821, `a.b`, with backticks around names that contain dots.
@@ -407,7 +407,7 @@ def path_steps(path: str, version: str) -> list[str]:
     """The names of a path; raises ValueError for an unpaired backtick."""
     if version.upper() == "V1":
         return [path]
-    found, rest = [], path
+    steps, rest = [], path
     while True:
         if rest.startswith("`"):
             quoted = _QUOTED.match(rest)
@@ -417,14 +417,14 @@ def path_steps(path: str, version: str) -> list[str]:
                     f"at position {len(path) - len(rest)} to escape it"
                 )
             # A backslash escapes only a backtick that would end the name.
-            found.append(re.sub(r"\\`(?=\.)", "`", quoted[1]))
+            steps.append(re.sub(r"\\`(?=\.)", "`", quoted[1]))
             rest = rest[quoted.end() :]
         else:
             name, dot, after = rest.partition(".")
-            found.append(name)
+            steps.append(name)
             rest = dot + after
         if not rest:
-            return found
+            return steps
         rest = rest[1:]
 
 

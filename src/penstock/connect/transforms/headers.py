@@ -53,7 +53,7 @@ def insert_header(values: Values) -> HeaderStep:
 
 def drop_headers(values: Values) -> HeaderStep:
     names = values["headers"]
-    return HeaderStep(lambda headers: tuple(one for one in headers if one[0] not in names), False)
+    return HeaderStep(lambda headers: tuple(header for header in headers if header[0] not in names), False)
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class HeaderFrom:
     def plan(self, schema: Schema) -> tuple[Schema, Callable[[Any], Taken]]:
         fields, defaults = fields_of(schema), self.defaults
         require_fields(fields, (old for old, _ in self.names), f"its {self.side}")
-        kept = self._left(fields.schemas)
+        left = self._left(fields.schemas)
 
         def taken(row: Any) -> Taken:
-            found = [(new, Part(fields.schemas[old], fields.get(row, old, defaults))) for old, new in self.names]
-            return ({name: fields.get(row, name, defaults) for name in kept} if self.moves else row), found
+            headers = [(new, Part(fields.schemas[old], fields.get(row, old, defaults))) for old, new in self.names]
+            return ({name: fields.get(row, name, defaults) for name in left} if self.moves else row), headers
 
-        return struct_schema(kept.items(), schema) if self.moves else schema, taken
+        return struct_schema(left.items(), schema) if self.moves else schema, taken
 
     @cached_property
     def _plans(self) -> PerSchema[tuple[Schema, Callable[[Any], Taken]]]:
@@ -90,7 +90,7 @@ class HeaderFrom:
 
     def _left(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         moved = {old for old, _ in self.names}
-        return {name: one for name, one in fields.items() if name not in moved}
+        return {name: field for name, field in fields.items() if name not in moved}
 
     def __call__(self, record: ConnectRecord) -> ConnectRecord:
         schema, value = part_of(record, self.side)
@@ -106,8 +106,8 @@ class HeaderFrom:
         return with_part(record, self.side, Part(schema, left))._replace(headers=(*record.headers, *added))
 
     def planned(self, shapes: Shapes) -> Shapes:
-        made = shapes.with_side(self.side, (self.plan(schema)[0] for schema in shapes.of(self.side)))
-        return replace(made, headers=True)
+        planned = shapes.with_side(self.side, (self.plan(schema)[0] for schema in shapes.of(self.side)))
+        return replace(planned, headers=True)
 
 
 def header_from(side: Side, values: Values) -> HeaderFrom:

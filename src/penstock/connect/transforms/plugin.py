@@ -1,4 +1,4 @@
-"""Classes of transforms and predicates: their names and options, and how steps are made from the options' values."""
+"""Classes of transforms and predicates: their names and options, and how steps come from the options' values."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class PythonClass(NamedTuple):
     paths: tuple[str, ...]
     options: Mapping[str, str]
 
-    def made(self) -> Apply:
+    def apply_method(self) -> Apply:
         """The method of a new object that changes records; it raises NoValue. Raises NoClass."""
         loaded = _loaded(self.name, self.paths)
         try:
@@ -93,12 +93,12 @@ def _require_part(part: Any) -> None:
 
 def _require_value(value: Any) -> None:
     if isinstance(value, dict):
-        for name, one in value.items():
+        for name, member in value.items():
             _require_value(name)
-            _require_value(one)
+            _require_value(member)
     elif isinstance(value, list):
-        for one in value:
-            _require_value(one)
+        for member in value:
+            _require_value(member)
     elif value is not None and not isinstance(value, bool | int | float | str | bytes | Decimal):
         raise NoValue(f"apply returned a value with {type(value).__name__}, which no converter reads")
 
@@ -109,7 +109,7 @@ def keeping(apply: Apply, shapes: Shapes) -> Apply:
     So a class may change values and headers, and drop records, but it cannot change fields, their types, or the topic.
     """
 
-    def kept(record: ConnectRecord) -> ConnectRecord | None:
+    def checked(record: ConnectRecord) -> ConnectRecord | None:
         changed = apply(record)
         if changed is None:
             return None
@@ -124,7 +124,7 @@ def keeping(apply: Apply, shapes: Shapes) -> Apply:
             _require_kind(part.schema, part.value)
         return changed
 
-    return kept
+    return checked
 
 
 def _require_kind(schema: Schema, value: Any) -> None:
@@ -135,28 +135,28 @@ def _require_kind(schema: Schema, value: Any) -> None:
     if not isinstance(value, kind):
         raise NoValue(f"its {schema['type']} is {type_name(value)}")
     if schema["type"] == "array":
-        for one in value:
-            _require_kind(schema["items"], one)
+        for member in value:
+            _require_kind(schema["items"], member)
     elif schema["type"] == "map":
-        for one in value.values():
-            _require_kind(schema["values"], one)
+        for member in value.values():
+            _require_kind(schema["values"], member)
     else:
-        fields = {one["field"]: one for one in schema["fields"]}
+        fields = {member["field"]: member for member in schema["fields"]}
         if unknown := next((name for name in value if name not in fields), None):
             raise NoValue(f"in a source a class cannot add a field, such as {unknown}")
-        for name, one in value.items():
-            _require_kind(fields[name], one)
+        for name, member in value.items():
+            _require_kind(fields[name], member)
 
 
 def classes(config: Mapping[str, str | None]) -> dict[str, TransformPlugin[PythonClass]]:
     """The classes of Python that a configuration's transforms name, by their type."""
-    found = {}
+    plugins = {}
     for alias in listed(config.get("transforms")):
         prefix = f"transforms.{alias}."
         kind = (config.get(f"{prefix}type") or "").strip()
         if kind.startswith(PREFIX):
-            found[kind] = _plugin(kind, _options(config, prefix), _paths(config))
-    return found
+            plugins[kind] = _plugin(kind, _options(config, prefix), _paths(config))
+    return plugins
 
 
 def _options(config: Mapping[str, str | None], prefix: str) -> tuple[str, ...]:
@@ -170,12 +170,12 @@ def _paths(config: Mapping[str, str | None]) -> tuple[str, ...]:
 
 def _plugin(kind: str, names: tuple[str, ...], paths: tuple[str, ...]) -> TransformPlugin[PythonClass]:
     def of(values: Mapping[str, Any]) -> PythonClass:
-        given = {name: text for name, text in values.items() if text is not None}
-        return PythonClass(kind.removeprefix(PREFIX), paths, given)
+        chosen = {name: text for name, text in values.items() if text is not None}
+        return PythonClass(kind.removeprefix(PREFIX), paths, chosen)
 
     def problem(values: Mapping[str, Any]) -> str | None:
         try:
-            of(values).made()
+            of(values).apply_method()
         except NoClass as error:
             return f"{error.what}. Next: {error.next}"
         return None

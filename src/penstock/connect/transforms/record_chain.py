@@ -46,13 +46,13 @@ class RecordTransform(NamedTuple):
         own = self.transform.own
         if own is None:
             return TRANSFORMS[self.transform.name].make(self.transform.values)
-        return own.made() if self.shapes is None else keeping(own.made(), self.shapes)
+        return own.apply_method() if self.shapes is None else keeping(own.apply_method(), self.shapes)
 
     def test(self) -> Test | None:
         if self.predicate is None:
             return None
-        made: Test = PREDICATES[self.predicate.name].make(self.predicate.values)
-        return made
+        test: Test = PREDICATES[self.predicate.name].make(self.predicate.values)
+        return test
 
 
 @dataclass(frozen=True)
@@ -67,20 +67,22 @@ class RecordChain:
     def chooses_topics(self) -> bool:
         """Whether records may get another topic than the one that they were read from."""
         return any(
-            one.transform.own or one.transform.name.endswith("Router") or one.transform.values.get("route.by.field")
-            for one in self.transforms
+            kind.own or kind.name.endswith("Router") or kind.values.get("route.by.field")
+            for kind in (transform.transform for transform in self.transforms)
         )
 
     def start(self) -> Step:
         """The transforms as one step; its errors name the transform."""
-        steps = [(one, self._patient(one.step())) for one in self.transforms]
+        steps = [(transform, self._patient(transform.step())) for transform in self.transforms]
 
         def chain(record: ConnectRecord) -> ConnectRecord | None:
-            for one, step in steps:
+            for transform, step in steps:
                 try:
                     changed = step(record)
                 except NoValue as error:
-                    raise NoValue(f"the transform {one.alias} ({one.transform.name}) failed: {error}") from None
+                    raise NoValue(
+                        f"the transform {transform.alias} ({transform.transform.name}) failed: {error}"
+                    ) from None
                 if changed is None:
                     return None
                 record = changed

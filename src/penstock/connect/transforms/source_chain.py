@@ -46,18 +46,20 @@ def chain(config: Config) -> list[Transform]:
 
 
 def _steps(transforms: Iterator[RecordTransform], tolerant: bool) -> Iterator[Step]:
-    for on_columns, some in groupby(transforms, lambda one: one.transform.name in ON_COLUMNS):
+    for on_columns, some in groupby(transforms, lambda transform: transform.transform.name in ON_COLUMNS):
         if on_columns:
             yield from map(_on_columns, some)
         else:
             yield stage(tuple(some), tolerant=tolerant)
 
 
-def _on_columns(one: RecordTransform) -> Step:
-    step = ON_COLUMNS[one.transform.name](one.transform.values)
-    if one.predicate is None:
+def _on_columns(transform: RecordTransform) -> Step:
+    step = ON_COLUMNS[transform.transform.name](transform.transform.values)
+    if transform.predicate is None:
         return step
-    return predicates.where(predicates.TESTS[one.predicate.name](one.predicate.values), one.negate, step)
+    return predicates.where(
+        predicates.TESTS[transform.predicate.name](transform.predicate.values), transform.negate, step
+    )
 
 
 def _together(steps: Sequence[Step]) -> Transform:

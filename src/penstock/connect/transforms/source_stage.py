@@ -72,68 +72,68 @@ def shapes_of(state: State) -> Shapes:
 
 def _applied(planned: RecordStage, state: State) -> State:
     read, written = planned.reads, planned.writes
-    columns = [topic_column(state.topic).alias(TOPIC)] if planned.given.topic is None else []
+    columns = [topic_column(state.topic).alias(TOPIC)] if planned.before.topic is None else []
     if HEADERS in read:
         headers = F.lit(None) if state.headers is None else state.headers
         columns.append(headers.cast(HEADERS_TYPE).alias(HEADERS))
     for side in SIDES:
         if side in read:
-            names = planned.columns(side, planned.given)
+            names = planned.columns(side, planned.before)
             columns += [part.payload.alias(name) for name, part in zip(names, state.parts(side), strict=True)]
     changed: Any = arrow_udf(planned.changed, planned.type)  # type: ignore[call-overload]
     name = f"penstock_stage_{len(state.frame.columns)}"
-    # Once for each record, however many columns are made of the result.
+    # Once for each record, however many columns are taken from the result.
     frame = state.frame.withColumn(name, changed.asNondeterministic()(F.struct(*columns)))
-    made = replace(state, frame=frame, tombstones=planned.made.tombstones)
+    changed_state = replace(state, frame=frame, tombstones=planned.after.tombstones)
     for side in SIDES:
         if side in written:
-            of_side = planned.columns(side, planned.made)
-            made = made.with_parts(
+            of_side = planned.columns(side, planned.after)
+            changed_state = changed_state.with_parts(
                 side, [RecordPart(F.col(name).getField(column), schema) for column, schema in of_side.items()]
             )
     if HEADERS in written:
-        made = replace(made, headers=F.col(name).getField(HEADERS))
-    return made.only(F.col(name).isNotNull())
+        changed_state = replace(changed_state, headers=F.col(name).getField(HEADERS))
+    return changed_state.only(F.col(name).isNotNull())
 
 
-def plan(transforms: Sequence[RecordTransform], given: Shapes, *, tolerant: bool) -> RecordStage | None:
+def plan(transforms: Sequence[RecordTransform], before: Shapes, *, tolerant: bool) -> RecordStage | None:
     """What the transforms make of records of these shapes; None if none of them is for any of these records.
 
     Raises PenstockError for a transform that does not fit them.
     """
-    shapes, chain = given, []
+    shapes, chain = before, []
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
-    for one in transforms:
-        test = one.test()
+    for transform in transforms:
+        test = transform.test()
         known = None if test is None else test.known(shapes)
-        if known is one.negate and test is not None:
+        if known is transform.negate and test is not None:
             continue  # It is for none of the records.
         if known is not None:
-            one, test = one._replace(predicate=None), None
-        step = _Own() if one.transform.own else one.change()
-        assert isinstance(step, PlannedStep), one.transform.name
-        chain.append(one._replace(shapes=shapes))
+            transform, test = transform._replace(predicate=None), None
+        step = _Own() if transform.transform.own else transform.change()
+        assert isinstance(step, PlannedStep), transform.transform.name
+        chain.append(transform._replace(shapes=shapes))
         reads |= step.reads | (frozenset() if test is None else test.reads)
         writes |= step.writes
         if test is None:
-            shapes = _made(one, step, shapes)
+            shapes = _planned(transform, step, shapes)
         else:
-            rest = test.narrowed(shapes, one.negate)
-            shapes = _made(one, step, test.narrowed(shapes, not one.negate)).or_else(rest)
+            rest = test.narrowed(shapes, transform.negate)
+            shapes = _planned(transform, step, test.narrowed(shapes, not transform.negate)).or_else(rest)
     # What only some of the records lose must be read as well.
-    return RecordStage(RecordChain(tuple(chain)), given, shapes, reads | writes, writes, tolerant) if chain else None
+    return RecordStage(RecordChain(tuple(chain)), before, shapes, reads | writes, writes, tolerant) if chain else None
 
 
-def _made(one: RecordTransform, step: PlannedStep, shapes: Shapes) -> Shapes:
+def _planned(transform: RecordTransform, step: PlannedStep, shapes: Shapes) -> Shapes:
     try:
         return step.planned(shapes)
     except NoValue as error:
-        name = one.transform.name.rpartition(".")[2].partition("$")[0]
+        name = transform.transform.name.rpartition(".")[2].partition("$")[0]
         place, step_on = (error.place, error.next) if isinstance(error, Misfit) else ("", "")
         raise PenstockError(
             str(error),
-            where=f"transforms.{one.alias}: the transform {name}{', ' if place else ''}{place}",
+            where=f"transforms.{transform.alias}: the transform {name}{', ' if place else ''}{place}",
             next=step_on or "correct the options of this transform, see docs/connect-transforms.md",
         ) from None
 
@@ -154,12 +154,12 @@ class _Own:
 class RecordStage:
     """Changes the records of a batch: structs of the parts that `chain` reads to structs of those that it writes.
 
-    `given` and `made` are the shapes of records before and after it.
+    `before` and `after` are the shapes of records before and after it.
     """
 
     chain: RecordChain
-    given: Shapes
-    made: Shapes
+    before: Shapes
+    after: Shapes
     reads: frozenset[str]
     writes: frozenset[str]
     tolerant: bool
@@ -171,19 +171,19 @@ class RecordStage:
     @property
     def type(self) -> st.StructType:
         """What Spark gets back; null for a record that is dropped."""
-        made = st.StructType()
+        struct = st.StructType()
         for name, schema in self._written.items():
-            made.add(name, spark_type(schema))
-        return made.add(HEADERS, HEADERS_TYPE) if HEADERS in self.writes else made
+            struct.add(name, spark_type(schema))
+        return struct.add(HEADERS, HEADERS_TYPE) if HEADERS in self.writes else struct
 
     @cached_property
     def _written(self) -> dict[str, Schema]:
-        sides = (self.columns(side, self.made) for side in SIDES if side in self.writes)
+        sides = (self.columns(side, self.after) for side in SIDES if side in self.writes)
         return {name: schema for columns in sides for name, schema in columns.items()}
 
     @cached_property
     def fields(self) -> list[pa.Field]:
-        return [pa.field(one.name, one.type) for one in to_arrow_schema(self.type, timezone="UTC")]
+        return [pa.field(field.name, field.type) for field in to_arrow_schema(self.type, timezone="UTC")]
 
     @cached_property
     def arrow(self) -> dict[str, pa.DataType]:
@@ -193,7 +193,7 @@ class RecordStage:
     @property
     def names(self) -> str:
         """Its transforms, for messages."""
-        return ", ".join(f"{one.alias} ({one.transform.name})" for one in self.chain.transforms)
+        return ", ".join(f"{transform.alias} ({transform.transform.name})" for transform in self.chain.transforms)
 
     @cached_property
     def _step(self) -> Step:
@@ -201,7 +201,7 @@ class RecordStage:
 
     @cached_property
     def _has_own(self) -> bool:
-        return any(one.transform.own for one in self.chain.transforms)
+        return any(transform.transform.own for transform in self.chain.transforms)
 
     def changed(self, rows: pa.Array) -> pa.Array:
         """The changed records, null for those that are dropped. Raises PenstockError for one that is not left out."""
@@ -226,7 +226,7 @@ class RecordStage:
         log.warning("left out a record for %s: %s", topic, why)
 
     def _records(self, rows: pa.StructArray, raw_headers: Sequence[RawHeaders]) -> list[ConnectRecord]:
-        size, topic = len(rows), self.given.topic
+        size, topic = len(rows), self.before.topic
         topics = _column(rows, TOPIC).to_pylist() if topic is None else [topic] * size
         headers = map(self._headers, raw_headers) if raw_headers else [()] * size
         return [
@@ -238,16 +238,16 @@ class RecordStage:
 
     def _parts(self, rows: pa.StructArray, side: Side) -> list[Part]:
         """The keys or values: of the alternatives, the one that a record has."""
-        found = [NOTHING] * len(rows)
-        for name, schema in self.columns(side, self.given).items() if side in self.reads else ():
+        parts = [NOTHING] * len(rows)
+        for name, schema in self.columns(side, self.before).items() if side in self.reads else ():
             values = values_of(schema, _column(rows, name))
-            found = [part if one is None else Part(schema, one) for part, one in zip(found, values, strict=True)]
-        return found
+            parts = [part if value is None else Part(schema, value) for part, value in zip(parts, values, strict=True)]
+        return parts
 
-    def _headers(self, given: RawHeaders) -> Headers:
+    def _headers(self, raw: RawHeaders) -> Headers:
         # Kafka's transforms add headers, and drop them by name; only a class of Python looks at their values.
         read = HEADER if self._has_own else _bytes
-        return tuple((one["key"], read(one["value"])) for one in given or ())
+        return tuple((header["key"], read(header["value"])) for header in raw or ())
 
 
 def _column(rows: pa.StructArray, name: str) -> pa.Array:
@@ -260,16 +260,16 @@ def _bytes(data: bytes | None) -> Part:
 
 @dataclass(frozen=True)
 class _Batch:
-    """The records of a batch before and after a stage; `made` has None for those that are dropped."""
+    """The records of a batch before and after a stage; `changed` has None for those that are dropped."""
 
     stage: RecordStage
     headers: Sequence[RawHeaders]
-    given: list[ConnectRecord]
-    made: list[ConnectRecord | None]
+    records: list[ConnectRecord]
+    changed: list[ConnectRecord | None]
 
     def array(self) -> pa.StructArray:
         columns = {name: self._column(name, values) for name, values in self._values().items()}
-        dropped = pa.array([record is None for record in self.made])
+        dropped = pa.array([record is None for record in self.changed])
         return pa.StructArray.from_arrays(list(columns.values()), fields=self.stage.fields, mask=dropped)
 
     def _values(self) -> dict[str, list[Any]]:
@@ -281,16 +281,16 @@ class _Batch:
         if HEADERS in self.stage.writes:
             columns[HEADERS] = [
                 None if new is None else _stored_headers(raw, old.headers, new.headers)
-                for raw, old, new in zip(self.headers, self.given, self.made, strict=True)
+                for raw, old, new in zip(self.headers, self.records, self.changed, strict=True)
             ]
         return columns
 
     def _of_side(self, side: Side) -> dict[str, list[Any]]:
-        alternatives = self.stage.columns(side, self.stage.made)
-        columns: dict[str, list[Any]] = {name: [None] * len(self.made) for name in alternatives}
+        alternatives = self.stage.columns(side, self.stage.after)
+        columns: dict[str, list[Any]] = {name: [None] * len(self.changed) for name in alternatives}
         # Each alternative's column and what makes its values, by the schema's id: records share the object.
         known: dict[int, tuple[Schema, list[Any], Callable[[Any], Any] | None]] = {}
-        for row, record in enumerate(self.made):
+        for row, record in enumerate(self.changed):
             if record is None or (part := part_of(record, side)).value is None:
                 continue
             entry = known.get(id(part.schema)) if part.schema is not None else None
@@ -323,8 +323,8 @@ class _Batch:
         return value
 
     def _leave_out(self, row: int, why: str) -> None:
-        self.stage.leave_out(f"after {self.stage.names}: {why}", self.given[row].topic)
-        self.made[row] = None
+        self.stage.leave_out(f"after {self.stage.names}: {why}", self.records[row].topic)
+        self.changed[row] = None
 
 
 def _column_of(alternatives: dict[str, Schema], part: Part) -> str | None:
@@ -341,7 +341,7 @@ def has_room(schema: Schema, value: Any) -> bool:
         return is_optional(schema)
     if kind != "struct":
         return isinstance(value, _KINDS[kind])
-    fields = {one["field"]: one for one in schema["fields"]}
+    fields = {field["field"]: field for field in schema["fields"]}
     if not isinstance(value, dict) or not value.keys() <= fields.keys():
         return False
     return all(has_room(own, value.get(name)) for name, own in fields.items())
@@ -355,7 +355,7 @@ _KINDS: dict[str, type] = {
 
 def _stored_headers(raw: RawHeaders, old: Headers, new: Headers) -> list[dict[str, Any]]:
     """The headers as Kafka has them: those that a record had already with their own bytes."""
-    bytes_of = {id(part): one["value"] for (_, part), one in zip(old, raw or (), strict=True)}
+    bytes_of = {id(part): header["value"] for (_, part), header in zip(old, raw or (), strict=True)}
     return [
         {"key": name, "value": bytes_of[id(part)] if id(part) in bytes_of else _header_bytes(part)}
         for name, part in new

@@ -1,4 +1,4 @@
-"""What the transforms of records have in common: steps, plans that are made once a schema, and fields of structs.
+"""What the transforms of records have in common: steps, plans that need each schema only once, and fields of structs.
 
 A sink knows the schemas of its records when it reads them; a source registers its own before it has one. So a step that
 runs in both is an object: called with a record it changes it, and `planned` says what it makes of all schemas that
@@ -48,16 +48,16 @@ class PerSchema(Generic[T]):
 
     def __init__(self, make: Callable[[Schema], T]) -> None:
         self._make = make
-        # The schema is kept, too: otherwise another one could get its id.
-        self._made: dict[int, tuple[Schema, T]] = {}
+        # The schema is stored, too: otherwise another one could get its id.
+        self._entries: dict[int, tuple[Schema, T]] = {}
 
     def __call__(self, schema: Schema) -> T:
-        found = self._made.get(id(schema))
-        if found is None:
-            if len(self._made) >= MOST_SCHEMAS:
-                self._made.clear()
-            found = self._made[id(schema)] = schema, self._make(schema)
-        return found[1]
+        entry = self._entries.get(id(schema))
+        if entry is None:
+            if len(self._entries) >= MOST_SCHEMAS:
+                self._entries.clear()
+            entry = self._entries[id(schema)] = schema, self._make(schema)
+        return entry[1]
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class Shapes:
         return self.keys if side == KEY else self.values
 
     def with_side(self, side: Side, schemas: Iterable[Schema]) -> Shapes:
-        found = distinct(schemas)
+        alternatives = distinct(schemas)
         if side == KEY:
-            return replace(self, keys=found)
+            return replace(self, keys=alternatives)
         # A value that may be null is as good as none.
-        return replace(self, values=found, tombstones=self.tombstones or any(map(is_optional, found)))
+        return replace(self, values=alternatives, tombstones=self.tombstones or any(map(is_optional, alternatives)))
 
     def or_else(self, other: Shapes) -> Shapes:
         """Those of records of which some have these shapes, and the rest has others."""
@@ -96,11 +96,11 @@ class Shapes:
 
 
 def distinct(schemas: Iterable[Schema]) -> tuple[Schema, ...]:
-    found: list[Schema] = []
+    unique: list[Schema] = []
     for schema in schemas:
-        if schema not in found:
-            found.append(schema)
-    return tuple(found)
+        if schema not in unique:
+            unique.append(schema)
+    return tuple(unique)
 
 
 @runtime_checkable
@@ -149,11 +149,11 @@ class PartStep:
         if value is None and not self.nulls:
             return record
         if schema is None:
-            made = Part(None, self.plain(value, record))
+            part = Part(None, self.plain(value, record))
         else:
             new, change = self._plans(schema)
-            made = Part(new, change(value, record))
-        return with_part(record, self.side, made)
+            part = Part(new, change(value, record))
+        return with_part(record, self.side, part)
 
     def planned(self, shapes: Shapes) -> Shapes:
         for schema in shapes.of(self.side):
@@ -203,8 +203,8 @@ class Fields:
         return {name: self.get(value, name) for name in self.schemas}
 
     def get(self, value: Mapping[str, Any], name: str, defaults: bool = True) -> Any:
-        found = value.get(name)
-        return self.defaults.get(name) if found is None and defaults else found
+        field = value.get(name)
+        return self.defaults.get(name) if field is None and defaults else field
 
 
 def fields_of(schema: Schema) -> Fields:
@@ -217,7 +217,7 @@ def fields_of(schema: Schema) -> Fields:
     schemas = {
         field["field"]: {name: value for name, value in field.items() if name != "field"} for field in schema["fields"]
     }
-    return Fields(schemas, {name: default_of(one) for name, one in schemas.items() if one.get("default") is not None})
+    return Fields(schemas, {name: default_of(own) for name, own in schemas.items() if own.get("default") is not None})
 
 
 def require_fields(fields: Fields, names: Iterable[str], what: str) -> None:

@@ -75,8 +75,8 @@ def extract_new_record_state(values: Values) -> Step:
         if not is_event(record.value):
             return record
         shape = _of_object(event, chosen) if schema is None else shapes(schema)
-        made = _unwrapped(record, event, shape, chosen)
-        return None if made is None else _without_dropped(made, values)
+        unwrapped = _unwrapped(record, event, shape, chosen)
+        return None if unwrapped is None else _without_dropped(unwrapped, values)
 
     return step
 
@@ -226,10 +226,11 @@ def _row(event: dict[str, Any], row: Any, image: str, shape: _Shape, chosen: Unw
 
 def _without_dropped(record: ConnectRecord, values: Values) -> ConnectRecord:
     wanted = values["drop.fields.header.name"]
-    found = next((part.value for name, part in record.headers if name == wanted), None) if wanted else None
-    if not isinstance(found, list):
+    dropped = next((part.value for name, part in record.headers if name == wanted), None) if wanted else None
+    if not isinstance(dropped, list):
         return record
-    names, compatible = {name for name in found if isinstance(name, str)}, values["drop.fields.keep.schema.compatible"]
+    names = {name for name in dropped if isinstance(name, str)}
+    compatible = values["drop.fields.keep.schema.compatible"]
     key = _left(record.key, names, compatible) if values["drop.fields.from.key"] else record.key
     return record._replace(key=key, value=_left(record.value, names, compatible))
 
@@ -241,12 +242,12 @@ def _left(part: Part, names: set[str], compatible: bool) -> Part:
         return part
     if schema is None:
         return Part(None, {name: value for name, value in row.items() if name not in names})
-    kept = {
+    left = {
         name: own
         for name, own in fields_of(schema).schemas.items()
         if name not in names or (compatible and not is_optional(own))
     }
-    return Part(struct_schema(kept.items(), schema), {name: row.get(name) for name in kept})
+    return Part(struct_schema(left.items(), schema), {name: row.get(name) for name in left})
 
 
 # ScyllaDB's transforms of cells, which are structs with `value` as their only field.
@@ -259,10 +260,10 @@ def scylla_extract_new_record_state(values: Values) -> Step:
     rows = PerSchema(lambda schema: _opened(schema, ".Cell"))
 
     def step(record: ConnectRecord) -> ConnectRecord | None:
-        made = extract(record)
-        if made is None or not isinstance(made.value.value, dict) or is_event(made.value):
-            return made
-        return made._replace(value=_of_cells(made.value, rows))
+        extracted = extract(record)
+        if extracted is None or not isinstance(extracted.value.value, dict) or is_event(extracted.value):
+            return extracted
+        return extracted._replace(value=_of_cells(extracted.value, rows))
 
     return step
 
@@ -276,12 +277,12 @@ def scylla_flatten_columns(values: Values) -> Step:
         if not isinstance(event, dict) or (schema is not None and schema["type"] != "struct"):
             return record
         images = fields_of(schema).schemas if schema is not None else {}
-        made = {
+        flat_images = {
             name: _of_cells(Part(images.get(name), event[name]), rows).value
             for name in ("before", "after")
             if isinstance(event.get(name), dict)
         }
-        return record._replace(value=Part(None if schema is None else events(schema), {**event, **made}))
+        return record._replace(value=Part(None if schema is None else events(schema), {**event, **flat_images}))
 
     return step
 

@@ -26,7 +26,7 @@ MOST_HINTS = 20
 class CheckedConfig:
     """The result of the checks: definitions, values and errors by property, and unknown names.
 
-    `config` has the values of references and must not be shown; `shown` is the given configuration without secrets.
+    `config` has the values of references and must not be shown; `shown` is what a client sent, without secrets.
     """
 
     config: dict[str, str]
@@ -61,22 +61,22 @@ def check(
 
     With `ask` also against the database, if there is no other error.
     """
-    given = provided.resolved(_renamed(config))
-    plugin = plugin or plugin_of(given.config)
+    resolved = provided.resolved(_renamed(config))
+    plugin = plugin or plugin_of(resolved.config)
     definitions = (
         *plugin.properties(),
-        *converters.definitions(given.config),
-        *plugin.definitions(given.config),
+        *converters.definitions(resolved.config),
+        *plugin.definitions(resolved.config),
     )
-    values, errors = read_all(definitions, given.config)
-    known, shown, secrets = {each.name: each for each in definitions}, masked(given.given), of_config(given)
+    values, errors = read_all(definitions, resolved.config)
+    known, shown, secrets = {each.name: each for each in definitions}, masked(resolved.unresolved), of_config(resolved)
     hide = Hiding([secrets])
 
     def is_seen(name: str) -> bool:
         """Whether messages may contain the value of a property."""
-        return name not in given.given or not (given.refers(name) or is_secret(name))
+        return name not in resolved.unresolved or not (resolved.refers(name) or is_secret(name))
 
-    found: dict[str, list[str]] = {
+    errors_by_name: dict[str, list[str]] = {
         name: [hide(message) for message in messages] if is_seen(name) else [_unseen(known[name], shown[name])]
         for name, messages in errors.items()
     }
@@ -84,25 +84,25 @@ def check(
     def add(problems: Iterable[tuple[str, str]]) -> None:
         for name, message in problems:
             text = f"Invalid value {shown.get(name)} for configuration {name}: {hide(message)}"
-            found.setdefault(name, []).append(text)
+            errors_by_name.setdefault(name, []).append(text)
 
-    add(given.errors)
-    add(unrestored(given.given))
-    wrong = set(found)
+    add(resolved.errors)
+    add(unrestored(resolved.unresolved))
+    wrong = set(errors_by_name)
     add(
         (name, message if is_seen(name) else "the value behind it is not valid")
-        for name, message in plugin.together(values, given.config)
+        for name, message in plugin.together(values, resolved.config)
         if name not in wrong
     )
-    if ask and not found:
-        add(plugin.problems(values, given.config))
+    if ask and not errors_by_name:
+        add(plugin.problems(values, resolved.config))
     others = [name for name in config if name not in known and not name.startswith(plugin.free)]
     unknown = {name: _hint(name, known if n < MOST_HINTS else ()) for n, name in enumerate(others)}
-    return CheckedConfig(given.config, shown, secrets, definitions, values, found, unknown)
+    return CheckedConfig(resolved.config, shown, secrets, definitions, values, errors_by_name, unknown)
 
 
 def _renamed(config: Mapping[str, str]) -> Mapping[str, str]:
-    """The configuration, with the values of properties by their new names if only the old ones are given."""
+    """The configuration, with the values of properties by their new names if it has only the old ones."""
     new = {RENAMED[name]: config[name] for name in RENAMED if name in config}
     return {**new, **config}
 

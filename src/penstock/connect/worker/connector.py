@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 class Connector:
     """Runs according to its stored state; its methods are called by one thread at a time."""
 
-    def __init__(self, name: str, kept: StoredConnector, context: WorkerContext) -> None:
-        self.name, self.kept, self._context = name, kept, context
-        self.plugin = plugin_of(kept.config)
+    def __init__(self, name: str, stored: StoredConnector, context: WorkerContext) -> None:
+        self.name, self.stored, self._context = name, stored, context
+        self.plugin = plugin_of(stored.config)
         self.folder = folder_of(context.checkpoints, name)
         self.offsets = (Offsets if self.plugin.type == "source" else SinkOffsets)(KeptInFolder(self.folder))
         self.tasks: list[RunningTask] = []
@@ -45,15 +45,15 @@ class Connector:
     @property
     def state(self) -> str:
         """The connector's own state in the REST API."""
-        if self.kept.state != STARTED:
-            return self.kept.state
+        if self.stored.state != STARTED:
+            return self.stored.state
         if self.trace:
             return FAILED
         return UNASSIGNED if self.waits_for else RUNNING
 
     def start(self) -> None:
         """Start in the background, if its stored state is STARTED."""
-        if self.kept.state != STARTED:
+        if self.stored.state != STARTED:
             return
         self._stopping.clear()
         self.trace, self.waits_for = "", "its tasks"
@@ -75,7 +75,7 @@ class Connector:
             task.ask_to_stop()
         for task in self.tasks:
             task.wait()
-        if self.kept.state != PAUSED:
+        if self.stored.state != PAUSED:
             self.tasks = []
 
     def remove(self) -> None:
@@ -83,9 +83,9 @@ class Connector:
         self.halt()
         self._keep_meters([])
 
-    def change(self, kept: StoredConnector) -> None:
+    def change(self, stored: StoredConnector) -> None:
         """Continue with another configuration or state."""
-        self.kept = kept
+        self.stored = stored
         self.halt()
         self.start()
 
@@ -100,16 +100,16 @@ class Connector:
     @property
     def shares(self) -> list[dict[str, str]]:
         """What the configuration of each task has instead of the connector's."""
-        return [one.task.own for one in self.tasks]
+        return [running.task.own for running in self.tasks]
 
     def forget_topics(self) -> None:
-        """Let `active` begin anew."""
+        """Let `active` begin again."""
         self.active.clear()
 
     def forget_offsets(self) -> None:
         """Begin as if nothing had been read."""
         self._maker().forget_group()
-        self.offsets.kept.forget_all()
+        self.offsets.positions.forget_all()
 
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
@@ -129,7 +129,7 @@ class Connector:
             self.tasks = [self._run(task) for task in tasks]
             if self.tasks and self.setup:
                 self._heartbeats = Heartbeats(self._context.spark, self.setup, self.offsets.read_to)
-                self._signals = SignalWatch(self.setup, self.offsets.kept, self._tables)
+                self._signals = SignalWatch(self.setup, self.offsets.positions, self._tables)
         except Exception as error:
             self.trace = self._context.secrets.hide(trace_of(error))
             log.error("connector %s failed: %s", self.name, self.trace)
@@ -145,8 +145,8 @@ class Connector:
                 self.waits_for = "" if self.tasks else maker.looks_for
                 if self._stopping.wait(every):
                     return
-                found = awaited(maker, self._stopping, self._wait_for)
-                sources = changed(found, [one.task.parts for one in self.tasks])
+                available = awaited(maker, self._stopping, self._wait_for)
+                sources = changed(available, [running.task.parts for running in self.tasks])
                 if sources is not None and not self._stopping.is_set():
                     log.info("connector %s reads %s", self.name, ", ".join(sources))
                     maker = self._maker()
@@ -161,26 +161,28 @@ class Connector:
         """Run these tasks; those that read the same as before are left alone."""
         with self._replacing:
             same = {
-                one.task.number: one
-                for one, task in zip(self.tasks, tasks, strict=False)
-                if one.task.parts == task.parts
+                running.task.number: running
+                for running, task in zip(self.tasks, tasks, strict=False)
+                if running.task.parts == task.parts
             }
-            others = [one for one in self.tasks if one.task.number not in same]
-            for one in others:
-                one.ask_to_stop()
-            for one in others:
-                one.wait()
+            others = [running for running in self.tasks if running.task.number not in same]
+            for running in others:
+                running.ask_to_stop()
+            for running in others:
+                running.wait()
             if not self._stopping.is_set():
                 self._keep_meters(tasks)
                 self.tasks = [same.get(task.number) or self._run(task) for task in tasks]
 
     def _maker(self) -> TaskMaker:
-        context, checked = self._context, check(self.kept.config, self._context.provided, ask=False)
+        context, checked = self._context, check(self.stored.config, self._context.provided, ask=False)
         signals = str(self.folder / SIGNALS)
-        return TaskMaker(self.name, context.servers, checked, context.producer, self.offsets.kept.starts(), signals)
+        return TaskMaker(
+            self.name, context.servers, checked, context.producer, self.offsets.positions.starts(), signals
+        )
 
     def _tables(self) -> list[str]:
-        return [part for one in self.tasks for part in one.task.parts]
+        return [part for running in self.tasks for part in running.task.parts]
 
     def _wait_for(self, what: str) -> str:
         self.waits_for = self._context.secrets.hide(what)
@@ -201,7 +203,7 @@ class Connector:
             for task in tasks:
                 if meter := meters.pipelines.get(key_of(self.name, task.number)):
                     wanted = {f"{self.name}.{part}" for part in task.parts}
-                    meter.queries = {name: one for name, one in meter.queries.items() if name in wanted}
+                    meter.queries = {name: query for name, query in meter.queries.items() if name in wanted}
 
     def _wrote(self, query: str) -> None:
         """Record the topic of a query that has written a batch; its name contains its table or its topic."""

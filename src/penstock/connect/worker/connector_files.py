@@ -26,10 +26,10 @@ LARGEST = 1 << 20
 
 
 class ConnectorFiles(ConnectorWriter):
-    """The connectors of some files; what is changed later is not kept. `security` are the options of the client."""
+    """The connectors of some files; what is changed later is not stored. `security` are the options of the client."""
 
-    def __init__(self, servers: str, security: Mapping[str, Any], given: Mapping[str, Mapping[str, str]]) -> None:
-        self._servers, self._security, self._given = servers, dict(security), given
+    def __init__(self, servers: str, security: Mapping[str, Any], configs: Mapping[str, Mapping[str, str]]) -> None:
+        self._servers, self._security, self._configs = servers, dict(security), configs
         self.cluster_id = ""
 
     def load(self) -> dict[str, StoredConnector]:
@@ -40,7 +40,7 @@ class ConnectorFiles(ConnectorWriter):
             raise PenstockError(
                 f"Kafka does not answer: {error}", where=self._servers, next="check bootstrap.servers, and Kafka"
             ) from error
-        return {name: StoredConnector(dict(config)) for name, config in self._given.items()}
+        return {name: StoredConnector(dict(config)) for name, config in self._configs.items()}
 
     def close(self) -> None:
         """Nothing is open."""
@@ -58,19 +58,19 @@ def read(files: Iterable[Path], provided: Provided) -> dict[str, dict[str, str]]
 
     The databases are not asked: a connector waits for one that is down.
     """
-    found: dict[str, dict[str, str]] = {}
+    configs: dict[str, dict[str, str]] = {}
     for file in files:
         config = _config(file)
         name = config.get("name", "").strip()
         if not name:
             raise PenstockError("the connector has no name", where=str(file), next="set name")
-        if name in found:
+        if name in configs:
             raise PenstockError(f"two files have the connector {name}", where=str(file), next="give each its own name")
         checked = check(config, provided, ask=False)
         if checked.messages:
             raise PenstockError("; ".join(checked.messages), where=str(file), next="correct the configuration")
-        found[name] = config
-    return found
+        configs[name] = config
+    return configs
 
 
 def _config(file: Path) -> dict[str, str]:
@@ -90,7 +90,7 @@ def _config(file: Path) -> dict[str, str]:
 
 
 def _of_json(text: str) -> dict[str, str]:
-    found = json.loads(text)
-    if isinstance(found.get("config"), dict):
-        return {**as_config(found["config"]), "name": str(found.get("name") or found["config"].get("name") or "")}
-    return as_config(found)
+    fields = json.loads(text)
+    if isinstance(fields.get("config"), dict):
+        return {**as_config(fields["config"]), "name": str(fields.get("name") or fields["config"].get("name") or "")}
+    return as_config(fields)

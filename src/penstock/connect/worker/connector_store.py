@@ -115,7 +115,7 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, StoredC
     leaves only the latest record of each key.
     """
     latest = {key: object_of(key, value) for key, value in dict(records).items() if value and key.startswith(OURS)}
-    found = {}
+    stored = {}
     for key, said in latest.items():
         if key.startswith(_CONNECTOR) and said is not None:
             name, properties = key.removeprefix(_CONNECTOR), said.get("properties")
@@ -124,10 +124,10 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, StoredC
                 _leave_out(key, f"the name has control characters, or more than {LONGEST} characters")
             elif isinstance(properties, dict) and all(isinstance(text, str | None) for text in properties.values()):
                 config = {each: text for each, text in properties.items() if text is not None}
-                found[name] = StoredConnector(config, _state(latest.get(_STATE + name)))
+                stored[name] = StoredConnector(config, _state(latest.get(_STATE + name)))
             else:
                 _leave_out(key, "its properties are not strings")
-    return found
+    return stored
 
 
 def object_of(key: str, value: bytes) -> dict[str, Any] | None:

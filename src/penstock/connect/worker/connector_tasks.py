@@ -69,8 +69,8 @@ class TaskMaker:
             return database.tables(values)
         if not values[REGEX]:
             return list(dict.fromkeys(values["topics"]))
-        found = topics.matching(self.servers, self._security | overrides(self.checked.config), values[REGEX])
-        return [topic for topic in found if topic != values[LETTERS]]
+        matching = topics.matching(self.servers, self._security | overrides(self.checked.config), values[REGEX])
+        return [topic for topic in matching if topic != values[LETTERS]]
 
     def shares(self, sources: Sequence[str]) -> Shares:
         """What each task reads: `tasks.max` tasks, or fewer if there is less to read."""
@@ -101,14 +101,14 @@ class TaskMaker:
         return (self.setup.routed.get(part) or self.setup.topic(part)) if self.setup else part
 
 
-def awaited(maker: TaskMaker, stopping: threading.Event, told: Callable[[str], str]) -> list[str]:
+def awaited(maker: TaskMaker, stopping: threading.Event, wait_for: Callable[[str], str]) -> list[str]:
     """What the connector reads; waits for a database or a Kafka that does not answer, until `stopping`.
 
-    `told` gets what the connector waits for, and returns it without secrets.
+    `wait_for` gets what the connector waits for, and returns it without secrets.
     """
     of_source = maker.setup is not None
     where = "its database" if of_source else "Kafka"
-    told("the tables of its database" if of_source else "the topics that it reads")
+    wait_for("the tables of its database" if of_source else "the topics that it reads")
     while not stopping.is_set():
         try:
             return maker.sources()
@@ -118,19 +118,19 @@ def awaited(maker: TaskMaker, stopping: threading.Event, told: Callable[[str], s
             log.warning(
                 "connector %s waits for %s",
                 maker.connector,
-                told(f"{where}: {error}"),
+                wait_for(f"{where}: {error}"),
             )
         stopping.wait(PAUSE)
     return []
 
 
-def changed(found: Sequence[str], shares: Shares) -> list[str] | None:
-    """What is found, in an order in which most of it stays in its share; None if it is what the shares have."""
+def changed(available: Sequence[str], shares: Shares) -> list[str] | None:
+    """What is available, in an order in which most of it stays in its share; None if it is what the shares have."""
     # In the order in which tasks share them.
-    read = [one for row in zip_longest(*shares) for one in row if one is not None]
-    if set(found) == set(read):
+    read = [part for row in zip_longest(*shares) for part in row if part is not None]
+    if set(available) == set(read):
         return None
-    return list(dict.fromkeys([*(one for one in read if one in found), *found]))
+    return list(dict.fromkeys([*(part for part in read if part in available), *available]))
 
 
 def own(plugin: ConnectorPlugin, share: Sequence[str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ class ShownConnector(Protocol):
     """A connector as the REST API shows it."""
 
     name: str
-    kept: StoredConnector
+    stored: StoredConnector
     plugin: ConnectorPlugin
     offsets: Offsets
 
@@ -45,10 +45,10 @@ class ShownConnector(Protocol):
         """The topics that it has used."""
 
     def forget_topics(self) -> None:
-        """Let `active` begin anew."""
+        """Let `active` begin again."""
 
     def forget_offsets(self) -> None:
-        """Begin as if nothing had been read; raises PenstockError if that cannot be kept."""
+        """Begin as if nothing had been read; raises PenstockError if that cannot be stored."""
 
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
@@ -107,7 +107,7 @@ class Herder(ABC):
         """Kafka Connect's status; `waits_for` says besides what keeps a part from running, or holds it up."""
 
     @abstractmethod
-    def _keep(self, name: str, kept: StoredConnector) -> None:
+    def _keep(self, name: str, stored: StoredConnector) -> None:
         """Store a connector, new or known."""
 
     @contextmanager
@@ -118,9 +118,9 @@ class Herder(ABC):
 
     def get(self, name: str) -> ShownConnector:
         """A connector; raises RestError (404) if there is none."""
-        if (found := self.find(name)) is None:
+        if (connector := self.find(name)) is None:
             raise RestError(404, f"Connector {name} not found")
-        return found
+        return connector
 
     def here(self) -> Iterator[Json]:
         """The status of each connector, with what of it runs on this worker."""
@@ -145,14 +145,14 @@ class Herder(ABC):
                     400, f"Connector {name} is of {known.plugin.name}, whose positions another class cannot continue. "
                     "Delete it, and create one with another name"
                 )  # fmt: skip
-            checked = self._checked(name, config if known is None else restored(config, known.kept.config))
-            self._keep(name, replace(known.kept, config=checked) if known else StoredConnector(checked))
+            checked = self._checked(name, config if known is None else restored(config, known.stored.config))
+            self._keep(name, replace(known.stored, config=checked) if known else StoredConnector(checked))
             return known is None
 
     def patch(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change some properties; None removes a property (RFC 7386)."""
         with self._changing():
-            config = {**self.get(name).kept.config, **changes}
+            config = {**self.get(name).stored.config, **changes}
             self.configure(name, {key: text for key, text in config.items() if text is not None})
 
     def task(self, name: str, number: int) -> Json:
@@ -166,7 +166,7 @@ class Herder(ABC):
         """Call `act` with a connector; raises RestError (400) if it is not stopped."""
         with self._changing():
             connector = self.get(name)
-            if connector.kept.state != STOPPED:
+            if connector.stored.state != STOPPED:
                 raise RestError(
                     400, "Connectors must be in the STOPPED state before their offsets can be modified. "
                     f"This can be done for {name} with the PUT /connectors/{name}/stop endpoint"
@@ -180,12 +180,12 @@ class Herder(ABC):
         """
         with self._changing():
             connector = self._signalled(name)
-            if connector.kept.state != STARTED:
-                raise RestError(409, f"Connector {name} is {connector.kept.state}; resume it before it gets a signal")
-            if len(connector.offsets.kept.asked()) >= MOST_ASKED:
+            if connector.stored.state != STARTED:
+                raise RestError(409, f"Connector {name} is {connector.stored.state}; resume it before it gets a signal")
+            if len(connector.offsets.positions.asked()) >= MOST_ASKED:
                 raise RestError(503, f"{MOST_ASKED} signals to connector {name} wait already; try again later")
             id = str(about.get("id") or uuid.uuid4())
-            values = self.check(connector.kept.config).values
+            values = self.check(connector.stored.config).values
             try:
                 object_of(json.dumps(about), "the body")
                 signal_of(
@@ -196,13 +196,13 @@ class Herder(ABC):
                 )
             except BadSignal as error:
                 raise RestError(400, str(error)) from error
-            connector.offsets.kept.ask(uuid.uuid4().hex, {**about, "id": id})
+            connector.offsets.positions.ask(uuid.uuid4().hex, {**about, "id": id})
             return id
 
     def snapshots(self, name: str) -> list[Json]:
         """The ad-hoc snapshots of a source connector that run or wait."""
         connector = self._signalled(name)
-        return progress(connector.offsets.kept, sorted(connector.offsets.kept.begun()))
+        return progress(connector.offsets.positions, sorted(connector.offsets.positions.begun()))
 
     def _signalled(self, name: str) -> ShownConnector:
         connector = self.get(name)
@@ -213,8 +213,8 @@ class Herder(ABC):
     def check(self, config: Mapping[str, str], plugin: ConnectorPlugin | None = None) -> CheckedConfig:
         """Check a configuration; hidden values of an existing connector are taken from its configuration."""
         known = self.find(config.get("name", ""))
-        given = restored(config, known.kept.config) if known else config
-        return check(given, self.context.provided, plugin=plugin)
+        with_secrets = restored(config, known.stored.config) if known else config
+        return check(with_secrets, self.context.provided, plugin=plugin)
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """The configuration with its name; raises RestError (400) if it has errors."""
@@ -236,6 +236,6 @@ class Herder(ABC):
         return whole
 
 
-def told(trace: str, waits_for: str) -> Json:
+def problem_fields(trace: str, waits_for: str) -> Json:
     """The fields that a status has only if there is something to say."""
     return ({"trace": trace} if trace else {}) | ({"waits_for": waits_for} if waits_for else {})

@@ -21,11 +21,11 @@ CERTIFICATE, KEY = "java.security.cert.Certificate", "java.security.Key"
 
 def pem_files(values: Mapping[str, Any], prefix: str) -> dict[str, str]:
     """The arguments `ca` and `certificate` of `Access`, from the properties of a truststore and a keystore."""
-    found = {}
+    files = {}
     for name, kind in (("truststore", "ca"), ("keystore", "certificate")):
         if path := values[f"{prefix}{name}.path"]:
-            found[kind] = as_pem(path, values[f"{prefix}{name}.password"])
-    return found
+            files[kind] = as_pem(path, values[f"{prefix}{name}.password"])
+    return files
 
 
 def as_pem(store: str, password: str | None) -> str:
@@ -69,10 +69,10 @@ def _contents(path: Path, password: str) -> str:
         ) from None
 
 
-def _each(found: Any) -> list[Any]:
+def _each(elements: Any) -> list[Any]:
     items = []
-    while found.hasMoreElements():
-        items.append(found.nextElement())
+    while elements.hasMoreElements():
+        items.append(elements.nextElement())
     return items
 
 
@@ -80,15 +80,15 @@ def _entry(gateway: Any, store: Any, alias: str, letters: Any) -> str:
     if not store.isKeyEntry(alias):
         return _pem("CERTIFICATE", _encoded(gateway, CERTIFICATE, store.getCertificate(alias)))
     key = _pem("PRIVATE KEY", _encoded(gateway, KEY, store.getKey(alias, letters)))
-    chain = (_encoded(gateway, CERTIFICATE, one) for one in store.getCertificateChain(alias))
-    return key + "".join(_pem("CERTIFICATE", one) for one in chain)
+    chain = (_encoded(gateway, CERTIFICATE, certificate) for certificate in store.getCertificateChain(alias))
+    return key + "".join(_pem("CERTIFICATE", certificate) for certificate in chain)
 
 
-def _encoded(gateway: Any, kind: str, found: Any) -> bytes:
+def _encoded(gateway: Any, kind: str, entry: Any) -> bytes:
     """The DER of a key or certificate, by its public class: the object's own class is hidden in a Java module."""
     lang = gateway.jvm.java.lang
     method = lang.Class.forName(kind).getMethod("getEncoded", gateway.new_array(lang.Class, 0))
-    return bytes(method.invoke(found, gateway.new_array(lang.Object, 0)))
+    return bytes(method.invoke(entry, gateway.new_array(lang.Object, 0)))
 
 
 def _pem(kind: str, der: bytes) -> str:

@@ -20,7 +20,7 @@ from penstock.serve.json_bodies import whole_number
 from penstock.serve.rest_errors import RestError
 
 SIGNALS, ASKED = "signals.json", ".signal"
-"""The file of signals for queries, and the end of the name of one that the REST API was given."""
+"""The file of signals for queries, and the end of the name of one that came over the REST API."""
 FURTHEST = (1 << 63) - 1
 """Microseconds from 1970 that a position may have at most; a date has fewer."""
 EXAMPLE = (
@@ -54,13 +54,13 @@ class KeptPositions(Protocol):
         """The signals that not all queries have taken yet (see `signal_watch`); None before the first."""
 
     def keep_signals(self, about: Mapping[str, Any]) -> None:
-        """Keep them, for the queries to read."""
+        """Store them, for the queries to read."""
 
     def asked(self) -> dict[str, dict[str, Any]]:
-        """The signals that the REST API was given, by an id, oldest first."""
+        """The signals that came over the REST API, by an id, oldest first."""
 
     def ask(self, id: str, about: Mapping[str, Any]) -> None:
-        """Keep a signal of the REST API, until it is looked at."""
+        """Store a signal of the REST API, until it is looked at."""
 
     def forget_asked(self, id: str) -> None:
         """It was looked at."""
@@ -80,8 +80,7 @@ class KeptInFolder:
         if not committed:
             return None
         lines = (self.folder / part / "offsets" / str(max(committed))).read_text().splitlines()
-        found: dict[str, Any] = json.loads(lines[-1])
-        return found
+        return _object(lines[-1])
 
     def starts(self) -> dict[str, str]:
         files = (path for path in self.folder.glob("*.start") if path.is_file())  # a table may have the name "start"
@@ -119,8 +118,8 @@ class KeptInFolder:
 
 
 def _object(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    return found
+    position_or_signals: dict[str, Any] = json.loads(text)
+    return position_or_signals
 
 
 def folder_of(root: Path, connector: str) -> Path:
@@ -132,12 +131,12 @@ def folder_of(root: Path, connector: str) -> Path:
 class Offsets:
     """The positions of a connector, in the form of Kafka Connect's REST API."""
 
-    def __init__(self, kept: KeptPositions) -> None:
-        self.kept = kept
+    def __init__(self, positions: KeptPositions) -> None:
+        self.positions = positions
 
     def read(self) -> list[dict[str, Any]]:
         """All known positions."""
-        tables = self.kept.begun() | set(self.kept.starts())
+        tables = self.positions.begun() | set(self.positions.starts())
         return [
             {"partition": _partition(table), "offset": offset}
             for table in sorted(tables)
@@ -146,8 +145,8 @@ class Offsets:
 
     def read_to(self) -> int | None:
         """The time in microseconds since 1970 up to which the slowest table was read; None before the first batch."""
-        found = [each["offset"] for each in self.read() if "planned" in each["offset"]]
-        return min((max(offset["time"], offset.get("fresh", 0)) for offset in found), default=None)
+        offsets = [each["offset"] for each in self.read() if "planned" in each["offset"]]
+        return min((max(offset["time"], offset.get("fresh", 0)) for offset in offsets), default=None)
 
     def alter(self, offsets: Iterable[Any], tables: Iterable[str]) -> None:
         """Set positions of some of `tables` to a time, or remove them with None.
@@ -158,14 +157,14 @@ class Offsets:
         changes = [_change(entry, known) for entry in offsets]
         for table, start in changes:
             if start is None:
-                self.kept.forget(table)
+                self.positions.forget(table)
             else:
-                self.kept.set_start(table, start)
+                self.positions.set_start(table, start)
 
     def _of(self, table: str) -> dict[str, Any] | None:
-        if (end := self.kept.end(table)) is not None:
+        if (end := self.positions.end(table)) is not None:
             return end
-        start = self.kept.starts().get(table)
+        start = self.positions.starts().get(table)
         return None if start is None else {"time": start}
 
 
@@ -189,7 +188,7 @@ def _change(entry: Any, known: Mapping[tuple[str, str], str]) -> tuple[str, str 
 
 
 def _time(offset: Any) -> str:
-    """An offset's time as ISO 8601; given as ISO 8601 or in microseconds since 1970."""
+    """An offset's time as ISO 8601, from a time in ISO 8601 or in microseconds since 1970."""
     time = offset.get("time") if isinstance(offset, dict) else None
     try:
         if (micros := whole_number(time, -FURTHEST, FURTHEST)) is not None:

@@ -75,7 +75,7 @@ class OnlyWorker:
         return json.dumps(self._own).encode()
 
     def divide(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Tell all members which of them came first."""
+        """Let all members know which of them came first."""
         first = min(members.values(), key=lambda said: (json.loads(said)["since"], said))
         return dict.fromkeys(members, first)
 
@@ -85,7 +85,7 @@ class OnlyWorker:
         self._known.set()
 
     def lost(self, why: str) -> None:
-        """The next join tells whether another worker has come meanwhile."""
+        """The next join shows whether another worker has come meanwhile."""
         log.warning("this worker is not known to be the only one of topic %s any more: %s", self._topic, why)
 
     def _take_part(self) -> None:
@@ -100,7 +100,7 @@ class OnlyWorker:
 
     async def _stay(self) -> None:
         self._loop = asyncio.get_running_loop()
-        if self._leaving:  # before there was a loop to tell it
+        if self._leaving:  # before there was a loop to call
             return
         member = Membership(
             self._servers,

@@ -44,11 +44,11 @@ def _health(worker: Herder, ask: RestRequest) -> Answer:
 
 
 def _plugins(worker: Herder, ask: RestRequest) -> Answer:
-    found = [{"class": one.name, "type": one.type, "version": __version__} for one in PLUGINS]
+    plugins = [{"class": plugin.name, "type": plugin.type, "version": __version__} for plugin in PLUGINS]
     if not ask.flag("connectorsOnly", "true"):
-        found += [{"class": name, "type": "converter", "version": __version__} for name in CLASSES]
-        found += transforms.CLASSES
-    return 200, found
+        plugins += [{"class": name, "type": "converter", "version": __version__} for name in CLASSES]
+        plugins += transforms.CLASSES
+    return 200, plugins
 
 
 def _plugin_config(worker: Herder, ask: RestRequest) -> Answer:
@@ -108,14 +108,14 @@ def _level(name: str) -> dict[str, Any]:
 
 
 def _plugin(name: str) -> ConnectorPlugin:
-    found = plugin_named(name)
-    if found is None:
+    plugin = plugin_named(name)
+    if plugin is None:
         raise RestError(
             404,
             f"Failed to find any class that implements Connector and which name matches {name}. "
-            f"This worker runs {' and '.join(one.name for one in PLUGINS)}",
+            f"This worker runs {' and '.join(known.name for known in PLUGINS)}",
         )
-    return found
+    return plugin
 
 
 ROUTES: Routes = {
@@ -132,11 +132,11 @@ ROUTES: Routes = {
 # Configurations in the REST API: definitions with values and errors.
 
 
-def definitions(found: Iterable[Property]) -> list[Json]:
+def definitions(properties: Iterable[Property]) -> list[Json]:
     """Definitions of properties as in Connect's REST API."""
     orders: dict[str, int] = {}
     described = []
-    for each in found:
+    for each in properties:
         orders[each.group] = orders.get(each.group, 0) + 1
         described.append(each.described(orders[each.group]))
     return described

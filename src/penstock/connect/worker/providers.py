@@ -75,7 +75,7 @@ def _replaced(text: str, values: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Provider:
-    """A source of values, restricted to files below `paths` or to variables that match `names`, if given."""
+    """A source of values, restricted to files below `paths` or to variables that match `names`, if these are set."""
 
     kind: str
     paths: tuple[Path, ...] = ()
@@ -85,8 +85,8 @@ class Provider:
         """The value; None if it does not exist or may not be read."""
         if self.kind == "env":
             # A name that does not exist may be of any kind and length: it is not for the expression.
-            found = os.environ.get(key)
-            return found if found is None or self.names is None or self.names.fullmatch(key) else None
+            variable = os.environ.get(key)
+            return variable if variable is None or self.names is None or self.names.fullmatch(key) else None
         place = Path(path or "")
         if not self._allows(place):
             return None
@@ -105,17 +105,17 @@ class Provider:
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A configuration with its references resolved (`config`), as it was given (`given`), and the errors."""
+    """A configuration with its references resolved (`config`), as it was before (`unresolved`), and the errors."""
 
     config: dict[str, str]
-    given: dict[str, str]
+    unresolved: dict[str, str]
     errors: list[tuple[str, str]]
-    found: list[tuple[str, str, str]]
+    references: list[tuple[str, str, str]]
     """The resolved references: property, reference, value."""
 
     def refers(self, name: str) -> bool:
         """Whether a property's value comes from a reference, in whole or in part."""
-        return self.config.get(name) != self.given.get(name)
+        return self.config.get(name) != self.unresolved.get(name)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Provided:
                 for reference in known:
                     if reference.text not in seen:
                         seen[reference.text] = self._look_up(reference)
-                    resolved.found.append((name, reference.text, seen[reference.text]))
+                    resolved.references.append((name, reference.text, seen[reference.text]))
                 # Before they are put together: a short value can name a large one many times.
                 if sum(len(seen[each.text]) for each in known) > MOST:
                     raise LookupError(f"its value has more than {MOST} characters")
@@ -156,16 +156,16 @@ class Provided:
 
     def _whole(self, config: Mapping[str, str]) -> dict[str, str]:
         """As in Connect, a converter's options come from the same configuration as its class."""
-        found = dict(config)
+        whole = dict(config)
         for side in SIDES:
             if side not in config:
-                found = {name: text for name, text in found.items() if not name.startswith(f"{side}.")}
-                found |= {name: text for name, text in self.converters.items() if name.startswith(side)}
-        return found
+                whole = {name: text for name, text in whole.items() if not name.startswith(f"{side}.")}
+                whole |= {name: text for name, text in self.converters.items() if name.startswith(side)}
+        return whole
 
     def _look_up(self, reference: SecretReference) -> str:
         try:
-            found = self.providers[reference.name].find(reference.path, reference.key)
+            text = self.providers[reference.name].find(reference.path, reference.key)
         except OSError as error:
             raise LookupError(f"{reference.text} cannot be read on the worker's machine: {error.strerror}") from error
         except NoValue as error:
@@ -175,9 +175,9 @@ class Provided:
             raise LookupError(
                 f"{reference.text} cannot be read on the worker's machine: the file is not in its provider's format"
             ) from None
-        if found is None:
+        if text is None:
             raise LookupError(f"{reference.text} does not exist on the worker's machine, or may not be read")
-        return found
+        return text
 
 
 def read_text(file: Path, encoding: str) -> str:
@@ -191,5 +191,5 @@ def read_text(file: Path, encoding: str) -> str:
 
 def read_properties(text: str) -> dict[str, str]:
     """Parse a Java properties file; raises ValueError where Java would fail."""
-    found: dict[str, str] = javaproperties.loads(text)
-    return found
+    properties: dict[str, str] = javaproperties.loads(text)
+    return properties

@@ -52,12 +52,12 @@ def _list(worker: Herder, ask: RestRequest) -> Answer:
         "status": lambda name: {"status": worker.status(name)},
     }
     wanted = [parts[part] for part in dict.fromkeys(ask.query["expand"]) if part in parts]
-    found = {}
+    listed = {}
     for name in worker.names():
         # A connector may be deleted meanwhile.
         with suppress(RestError):
-            found[name] = {key: one for make in wanted for key, one in make(name).items()}
-    return 200, found
+            listed[name] = {key: about for make in wanted for key, about in make(name).items()}
+    return 200, listed
 
 
 def _create(worker: Herder, ask: RestRequest) -> Answer:
@@ -86,7 +86,7 @@ def _delete(worker: Herder, ask: RestRequest) -> Answer:
 
 
 def _get_config(worker: Herder, ask: RestRequest) -> Answer:
-    return 200, masked(worker.get(ask.name).kept.config)
+    return 200, masked(worker.get(ask.name).stored.config)
 
 
 def _put_config(worker: Herder, ask: RestRequest) -> Answer:
@@ -96,9 +96,9 @@ def _put_config(worker: Herder, ask: RestRequest) -> Answer:
 
 
 def _patch_config(worker: Herder, ask: RestRequest) -> Answer:
-    given = as_object(ask.body)
-    changed = as_config({name: value for name, value in given.items() if value is not None})
-    worker.patch(ask.name, {**dict.fromkeys(given), **changed})
+    patch = as_object(ask.body)
+    changed = as_config({name: value for name, value in patch.items() if value is not None})
+    worker.patch(ask.name, {**dict.fromkeys(patch), **changed})
     return 200, _info(worker.get(ask.name))
 
 
@@ -127,7 +127,7 @@ def _tasks(worker: Herder, ask: RestRequest) -> Answer:
     return 200, [
         {
             "id": {"connector": connector.name, "task": number},
-            "config": {**masked(connector.kept.config), **_own(connector, share)},
+            "config": {**masked(connector.stored.config), **_own(connector, share)},
         }
         for number, share in enumerate(connector.shares)
     ]
@@ -178,8 +178,8 @@ def _snapshots(worker: Herder, ask: RestRequest) -> Answer:
 
 def _own(connector: ShownConnector, share: Mapping[str, str]) -> dict[str, str]:
     """What a task's configuration has instead of the connector's, unless that comes from a reference."""
-    given = connector.kept.config
-    return {name: text for name, text in share.items() if not any(references(given.get(name, "")))}
+    config = connector.stored.config
+    return {name: text for name, text in share.items() if not any(references(config.get(name, "")))}
 
 
 def _info_of_new(connector: ShownConnector) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _info_of_new(connector: ShownConnector) -> dict[str, Any]:
 def _info(connector: ShownConnector) -> dict[str, Any]:
     return {
         "name": connector.name,
-        "config": masked(connector.kept.config),
+        "config": masked(connector.stored.config),
         "tasks": [{"connector": connector.name, "task": number} for number in range(len(connector.shares))],
         "type": connector.plugin.type,
     }
@@ -198,7 +198,7 @@ def _info(connector: ShownConnector) -> dict[str, Any]:
 
 def _listed_info(connector: ShownConnector) -> dict[str, Any]:
     """`info` in a list, or why it is not there: one record in the topic must not make the list of all unreadable."""
-    size = sum(len(name) + len(text) for name, text in connector.kept.config.items())
+    size = sum(len(name) + len(text) for name, text in connector.stored.config.items())
     if size <= MOST:
         return {"info": _info(connector)}
     return {

@@ -120,8 +120,8 @@ class RunningTask(Observers):
         """What is in the way of its queries, as its meter knows."""
         with self._meters.lock:
             now, meter = self._meters.clock(), self._meter
-            found = (meter.waiting(now), *(one.waits_for(now) for one in meter.queries.values()))
-        return self._hide(next(filter(None, found), ""))
+            waits = (meter.waiting(now), *(query.waits_for(now) for query in meter.queries.values()))
+        return self._hide(next(filter(None, waits), ""))
 
     def _supervise(self) -> None:
         try:
@@ -133,7 +133,7 @@ class RunningTask(Observers):
             self.trace = self._hide("\n".join(filter(None, (trace_of(error), self._final))))
             self._end = FAILED
             if not isinstance(error, PenstockError):
-                # The supervisor tells its observers only of errors that it expects.
+                # The supervisor reports to its observers only errors that it expects.
                 super().fault(self._hide(f"{type(error).__name__}: {error}"), trace=self.trace)
             log.error("task %s-%d failed: %s", self.task.name, self.task.number, self.trace)
 

@@ -41,16 +41,16 @@ def masked(config: Mapping[str, str]) -> dict[str, str]:
     return {name: _masked(name, text) for name, text in config.items()}
 
 
-def restored(config: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
-    """The configuration of a client that changed what it was shown: hidden values are taken from `kept`.
+def restored(config: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
+    """The configuration of a client that changed what it was shown: hidden values are taken from `stored`.
 
     Not if the client also changed to which host or user they belong: it would get the password sent to its own.
     """
 
-    def is_kept(name: str, text: str) -> bool:
-        return HIDDEN in text and _is_shown(name, text, kept) and _stays(_family(name), config, kept)
+    def is_hidden(name: str, text: str) -> bool:
+        return HIDDEN in text and _is_shown(name, text, stored) and _stays(_family(name), config, stored)
 
-    return {name: kept[name] if is_kept(name, text) else text for name, text in config.items()}
+    return {name: stored[name] if is_hidden(name, text) else text for name, text in config.items()}
 
 
 def _family(name: str) -> str:
@@ -59,15 +59,15 @@ def _family(name: str) -> str:
     return first if first in ("scylla", "connection") else f"{first}.{rest.partition('.')[0]}"
 
 
-def _is_shown(name: str, text: str | None, kept: Mapping[str, str]) -> bool:
-    """Whether the text is what a client sees of the kept value."""
-    return name in kept and _masked(name, kept[name]) == text
+def _is_shown(name: str, text: str | None, stored: Mapping[str, str]) -> bool:
+    """Whether the text is what a client sees of the stored value."""
+    return name in stored and _masked(name, stored[name]) == text
 
 
-def _stays(family: str, config: Mapping[str, str], kept: Mapping[str, str]) -> bool:
-    """Whether the hosts and users of a family are the kept ones."""
-    names = (name for name in {**config, **kept} if name.startswith(f"{family}.") and _PLACE.search(name))
-    return all(config.get(name) == kept.get(name) or _is_shown(name, config.get(name), kept) for name in names)
+def _stays(family: str, config: Mapping[str, str], stored: Mapping[str, str]) -> bool:
+    """Whether the hosts and users of a family are the stored ones."""
+    names = (name for name in {**config, **stored} if name.startswith(f"{family}.") and _PLACE.search(name))
+    return all(config.get(name) == stored.get(name) or _is_shown(name, config.get(name), stored) for name in names)
 
 
 def unrestored(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -82,22 +82,22 @@ def unrestored(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             )
 
 
-def of_config(given: ResolvedConfig) -> dict[str, str]:
+def of_config(resolved: ResolvedConfig) -> dict[str, str]:
     """The secrets of a configuration in use, with their replacements in messages."""
-    found = {}
-    for name, reference, text in given.found:
+    replacements = {}
+    for name, reference, text in resolved.references:
         if is_secret(name):
-            found[text] = reference
+            replacements[text] = reference
         elif text.strip().lower() not in ("true", "false"):
             pieces = [*text.split(","), *_PIECE.findall(text)] if len(text) <= MOST else []
-            found |= {piece: reference for piece in (text, *pieces) if len(piece.strip()) >= SHORT}
-    for name, text in given.config.items():
+            replacements |= {piece: reference for piece in (text, *pieces) if len(piece.strip()) >= SHORT}
+    for name, text in resolved.config.items():
         secrets = [*logins(text)]
         if is_secret(name):
             secrets += [text, *_assigned(text), *(line for line in text.splitlines() if len(line) > 2 * SHORT)]
             secrets += [text.partition(":")[2]] if name.endswith("user.info") else []
-        found |= {secret: HIDDEN for secret in secrets if secret not in found}
-    return found
+        replacements |= {secret: HIDDEN for secret in secrets if secret not in replacements}
+    return replacements
 
 
 class Secrets:

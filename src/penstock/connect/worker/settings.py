@@ -33,7 +33,7 @@ LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """The settings of a worker; made by `read`."""
+    """The settings of a worker; `read` creates them."""
 
     servers: str
     host: str
@@ -61,7 +61,7 @@ class WorkerSettings:
 
 
 def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSettings:
-    """Read the settings of a worker's file, if one is given; `servers` and `listen` override it.
+    """Read the settings of a worker's file, if there is one; `servers` and `listen` override it.
 
     Raises PenstockError for a missing file and for wrong values.
     """
@@ -72,33 +72,39 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
     resolved = Provided(_providers(said, where)).resolved(said)
     for name, message in resolved.errors:
         raise PenstockError(f"{name}: {message}", where=where, next="correct the reference or its source")
-    found = resolved.config
-    host, port = _listener(listen or found.get("listeners", "http://127.0.0.1:8083").split(",")[0], where)
-    chosen = servers or found.get("bootstrap.servers")
+    properties = resolved.config
+    host, port = _listener(listen or properties.get("listeners", "http://127.0.0.1:8083").split(",")[0], where)
+    chosen = servers or properties.get("bootstrap.servers")
     if not chosen:
         raise PenstockError(
             "no Kafka is named", where=where, next="set bootstrap.servers, or give --servers; `penstock up` starts one"
         )
     require_servers(chosen, where, next="correct bootstrap.servers")
-    security = {name: found[name] for name in SECURITY if name in found}
-    producer = {name.removeprefix("producer."): text for name, text in found.items() if name.startswith("producer.")}
+    security = {name: properties[name] for name in SECURITY if name in properties}
+    producer = {
+        name.removeprefix("producer."): text for name, text in properties.items() if name.startswith("producer.")
+    }
     _require_producer(security, producer, where)
-    topic, most = found.get("config.storage.topic", TOPIC), _bytes(found, DECOMPRESSED, where)
+    topic, most = properties.get("config.storage.topic", TOPIC), _bytes(properties, DECOMPRESSED, where)
     return WorkerSettings(
         chosen,
         host,
         port,
         topic,
         # Connectors' configurations show the worker's converters, so their references stay unresolved here.
-        Provided(_providers(found, where), {**_converters(found, where), **_converters_of(said)}, _plugin_path(said)),
+        Provided(
+            _providers(properties, where),
+            {**_converters(properties, where), **_converters_of(said)},
+            _plugin_path(said),
+        ),
         {**security, **producer},
         Security.of(security),
-        (host, *_allowed(found)),
+        (host, *_allowed(properties)),
         of_config(resolved),
         most,
-        found.get("rest.advertised.host.name", "").strip(),
-        _passwords(found, where),
-        group_settings(found, topic, most, where),
+        properties.get("rest.advertised.host.name", "").strip(),
+        _passwords(properties, where),
+        group_settings(properties, topic, most, where),
     )
 
 
@@ -119,9 +125,9 @@ def _require_options(options: Mapping[str, str], said: str, where: str) -> None:
         raise PenstockError(f"{said}: {error.what}", where=where, next=error.next) from error
 
 
-def _allowed(found: Mapping[str, str]) -> list[str]:
+def _allowed(properties: Mapping[str, str]) -> list[str]:
     """The worker's host names in the file."""
-    names = f"{found.get('rest.advertised.host.name', '')},{found.get(ALLOWED, '')}".split(",")
+    names = f"{properties.get('rest.advertised.host.name', '')},{properties.get(ALLOWED, '')}".split(",")
     return [name.strip() for name in names if name.strip()]
 
 
@@ -136,22 +142,22 @@ def _said(file: Path) -> dict[str, str]:
         ) from error
 
 
-def _bytes(found: Mapping[str, str], name: str, where: str) -> int | None:
-    text = found.get(name)
+def _bytes(properties: Mapping[str, str], name: str, where: str) -> int | None:
+    text = properties.get(name)
     number = None if text is None else whole(text, 1)
     if number is None and text is not None:
         raise PenstockError(f"{name} cannot be {text!r}", where=where, next="give a number of bytes above 0")
     return number
 
 
-def _passwords(found: Mapping[str, str], where: str) -> Passwords | None:
+def _passwords(properties: Mapping[str, str], where: str) -> Passwords | None:
     """Of the file that `CREDENTIALS` names, which has a line for each name: name=password."""
-    wanted = [name.strip() for name in found.get(EXTENSIONS, "").split(",") if name.strip()]
+    wanted = [name.strip() for name in properties.get(EXTENSIONS, "").split(",") if name.strip()]
     for name in wanted:
         if name != BASIC_AUTH:
             # An unknown one may be what keeps others from the worker.
             raise PenstockError(f"{EXTENSIONS} cannot be {name!r}", where=where, next=f"use {BASIC_AUTH}, or none")
-    file = found.get(CREDENTIALS, "").strip()
+    file = properties.get(CREDENTIALS, "").strip()
     if not file:
         if wanted:
             raise PenstockError(
@@ -187,14 +193,14 @@ def _listener(text: str, where: str) -> tuple[str, int]:
 
 
 def _plugin_path(said: Mapping[str, str]) -> str:
-    """The folders with code, whole and those that are there: Kafka's own workers are given others, too."""
+    """The folders with code, whole and those that are there: Kafka's own workers have others, too."""
     names = (name.strip() for name in said.get(PLUGIN_PATH, "").split(","))
     return ",".join(str(Path(name).absolute()) for name in names if name and Path(name).is_dir())
 
 
-def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
+def _converters(properties: Mapping[str, str], where: str) -> dict[str, str]:
     """The worker's converters, for connectors without their own."""
-    texts = _converters_of(found)
+    texts = _converters_of(properties)
     for side, classes in (("key.converter", CLASSES), ("value.converter", CLASSES), (HEADER, OF_HEADERS)):
         name = texts.get(side) if side == HEADER else texts.setdefault(side, JSON)
         if name and full_name(name, classes) not in classes:
@@ -202,25 +208,26 @@ def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
     return texts
 
 
-def _converters_of(found: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in found.items() if re.match(r"(key|value|header)\.converter(\.|$)", name)}
+def _converters_of(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in properties.items() if re.match(r"(key|value|header)\.converter(\.|$)", name)}
 
 
-def _providers(found: Mapping[str, str], where: str) -> dict[str, Provider]:
-    names = [name.strip() for name in found.get("config.providers", "").split(",") if name.strip()]
-    classes = {name: found.get(f"config.providers.{name}.class", "") for name in names}
+def _providers(properties: Mapping[str, str], where: str) -> dict[str, Provider]:
+    names = [name.strip() for name in properties.get("config.providers", "").split(",") if name.strip()]
+    classes = {name: properties.get(f"config.providers.{name}.class", "") for name in names}
     for name, kind in classes.items():
         if kind not in KINDS:
             raise PenstockError(
                 f"config.providers.{name}.class cannot be {kind!r}", where=where, next=f"use one of: {', '.join(KINDS)}"
             )
     return {
-        name: _provider(KINDS[kind], f"config.providers.{name}.param.", found, where) for name, kind in classes.items()
+        name: _provider(KINDS[kind], f"config.providers.{name}.param.", properties, where)
+        for name, kind in classes.items()
     }
 
 
-def _provider(kind: str, prefix: str, found: Mapping[str, str], where: str) -> Provider:
-    paths, names = (found.get(f"{prefix}{param}", "").strip() for param in ("allowed.paths", "allowlist.pattern"))
+def _provider(kind: str, prefix: str, properties: Mapping[str, str], where: str) -> Provider:
+    paths, names = (properties.get(f"{prefix}{param}", "").strip() for param in ("allowed.paths", "allowlist.pattern"))
     try:
         pattern = java_regex.compiled(names) if names else None
     except ValueError as error:

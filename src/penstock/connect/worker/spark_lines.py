@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 LONGEST = 16 << 10
 """Characters of a line; longer ones are cut into several."""
 MOST_EARLY = 1000
-"""Lines of a start that are kept until it is over."""
+"""Lines of a start that are held back until it is over."""
 
 
 class SparkLines(Collector):

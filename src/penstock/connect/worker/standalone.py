@@ -8,7 +8,7 @@ from penstock.connect.worker.connector import Connector
 from penstock.connect.worker.connector_files import ConnectorFiles
 from penstock.connect.worker.connector_store import PAUSED, STARTED, ConnectorStore, StoredConnector
 from penstock.connect.worker.context import WorkerContext
-from penstock.connect.worker.herder import Herder, Json, told
+from penstock.connect.worker.herder import Herder, Json, problem_fields
 from penstock.connect.worker.only_worker import OnlyWorker
 from penstock.connect.worker.running_task import ENDED, FAILED, UNASSIGNED
 from penstock.serve.rest_errors import RestError
@@ -36,8 +36,8 @@ class StandaloneHerder(Herder):
         """Start all stored connectors; raises PenstockError if another worker runs them."""
         if self._only:
             self._only.begin()
-        for name, kept in self.store.load().items():
-            self._connectors[name] = Connector(name, kept, self.context)
+        for name, stored in self.store.load().items():
+            self._connectors[name] = Connector(name, stored, self.context)
             self._connectors[name].start()
 
     def require(self) -> None:
@@ -65,9 +65,9 @@ class StandaloneHerder(Herder):
     def set_state(self, name: str, state: str) -> None:
         with self._changing():
             connector = self.get(name)
-            if state != connector.kept.state or connector.trace:
+            if state != connector.stored.state or connector.trace:
                 self.store.set_state(name, state)
-                connector.change(replace(connector.kept, state=state))
+                connector.change(replace(connector.stored, state=state))
 
     def delete(self, name: str) -> None:
         with self._changing():
@@ -79,10 +79,10 @@ class StandaloneHerder(Herder):
     def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
         with self._changing():
             connector = self.get(name)
-            if connector.kept.state != STARTED:
+            if connector.stored.state != STARTED:
                 return  # As in Connect, a paused or stopped connector stays so.
             if connector.trace or (tasks and not only_failed):
-                connector.change(connector.kept)
+                connector.change(connector.stored)
             elif tasks:
                 for number, task in enumerate(connector.tasks):
                     if task.state == FAILED:
@@ -91,28 +91,28 @@ class StandaloneHerder(Herder):
     def restart_task(self, name: str, number: int) -> None:
         with self._changing():
             self.task(name, number)
-            if self.get(name).kept.state == STARTED:
+            if self.get(name).stored.state == STARTED:
                 self.get(name).restart_task(number)
 
     def status(self, name: str) -> Json:
         connector = self.get(name)
         about = {"state": connector.state, "worker_id": self.address}
-        about |= told(connector.trace, connector.waits_for)
+        about |= problem_fields(connector.trace, connector.waits_for)
         tasks: list[Json] = []
         for task in connector.tasks:
             # An ended task that did not fail is about to be replaced.
             state = UNASSIGNED if task.state == ENDED else task.state
-            state = PAUSED if connector.kept.state == PAUSED else state
+            state = PAUSED if connector.stored.state == PAUSED else state
             waits_for = "" if state == PAUSED else task.waits_for
             about_task = {"id": task.task.number, "state": state, "worker_id": self.address}
-            tasks.append(about_task | told(task.trace, waits_for))
+            tasks.append(about_task | problem_fields(task.trace, waits_for))
         return {"name": name, "connector": about, "tasks": tasks, "type": connector.plugin.type}
 
-    def _keep(self, name: str, kept: StoredConnector) -> None:
-        self.store.put(name, kept.config)
-        self.store.set_state(name, kept.state)
+    def _keep(self, name: str, stored: StoredConnector) -> None:
+        self.store.put(name, stored.config)
+        self.store.set_state(name, stored.state)
         if name in self._connectors:
-            self._connectors[name].change(kept)
+            self._connectors[name].change(stored)
         else:
-            self._connectors[name] = Connector(name, kept, self.context)
+            self._connectors[name] = Connector(name, stored, self.context)
             self._connectors[name].start()

@@ -29,34 +29,34 @@ class TaskMetrics(Collector):
         self._worker = worker
 
     def collect(self) -> Iterator[Metric]:
-        made = GaugeMetricFamily(
+        gauge = GaugeMetricFamily(
             "penstock_connector_tasks", "Tasks of a connector in a state", labels=("connector", "state")
         )
-        for one in self._worker.here():
-            found = Counter(task["state"] for task in one["tasks"])
+        for connector in self._worker.here():
+            counts = Counter(task["state"] for task in connector["tasks"])
             for state in STATES:
-                made.add_metric((one["name"], state), found[state])
-        if made.samples:
-            yield made
+                gauge.add_metric((connector["name"], state), counts[state])
+        if gauge.samples:
+            yield gauge
 
 
 def status_of(program: Program, meters: Meters, worker: Herder) -> dict[str, Any]:
     """The /status of the worker."""
-    found = list(worker.here())
-    problems = [(state, text) for one in found for state, text in _problems(one)]
+    connectors = list(worker.here())
+    problems = [(state, text) for connector in connectors for state, text in _problems(connector)]
     failed = next((text for state, text in problems if state == FAILED), "")
     state = "failed" if failed else "waiting" if problems else "running"
     return {
         **status(program, meters),
         "state": state,
         "waits_for": problems[0][1] if problems and not failed else "",
-        "connectors": [_connector(one, meters) for one in found],
+        "connectors": [_connector(connector, meters) for connector in connectors],
     }
 
 
 def unready(worker: Herder) -> list[str]:
     """Why the worker is not ready: the connectors and tasks that should run and do not; empty if all do."""
-    return [f"{state}: {text}" for one in worker.here() for state, text in _problems(one)]
+    return [f"{state}: {text}" for connector in worker.here() for state, text in _problems(connector)]
 
 
 def _problems(of: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ NO_HEADERS = "array<struct<key: string, value: binary>>"
 
 @dataclass(frozen=True)
 class State:
-    """Like `TypedRecords`, with alternatives also for keys; `tombstones` says whether a kept row may have no value.
+    """Like `TypedRecords`, with alternatives also for keys; `tombstones` says whether a remaining row may lack a value.
 
     `applies` is the condition of the step that gets this state; None for all rows.
     """
@@ -44,8 +44,8 @@ class State:
         return self.keys if side == "key" else self.values
 
     def with_parts(self, side: Side, parts: Iterable[RecordPart]) -> State:
-        made = _merged(parts)
-        return replace(self, keys=made) if side == "key" else replace(self, values=made)
+        merged = _merged(parts)
+        return replace(self, keys=merged) if side == "key" else replace(self, values=merged)
 
     def pinned(self, side: Side) -> State:
         """The same records, with each key or value as a column of the frame."""
@@ -54,9 +54,9 @@ class State:
         names = [f"penstock_part_{len(self.frame.columns) + i}" for i in range(len(self.parts(side)))]
         columns = {name: part.payload for name, part in zip(names, self.parts(side), strict=True)}
         pinned = [RecordPart(F.col(name), part.schema) for name, part in zip(names, self.parts(side), strict=True)]
-        made = tuple(pinned)
+        alternatives = tuple(pinned)
         held = replace(self, frame=self.frame.withColumns(columns))
-        return replace(held, keys=made) if side == "key" else replace(held, values=made)
+        return replace(held, keys=alternatives) if side == "key" else replace(held, values=alternatives)
 
     def each(self, side: Side, change: Callable[[RecordPart], RecordPart]) -> State:
         """Change every key or value; null stays null."""
@@ -138,15 +138,15 @@ def _choice(holds: Column, yes: Column | None, no: Column | None, absent: Column
 
 def _merged(parts: Iterable[RecordPart]) -> tuple[RecordPart, ...]:
     """Merge alternatives with the same schema."""
-    found: list[RecordPart] = []
+    merged: list[RecordPart] = []
     for part in parts:
-        for i, other in enumerate(found):
+        for i, other in enumerate(merged):
             if other.schema == part.schema:
-                found[i] = RecordPart(F.coalesce(other.payload, part.payload), part.schema)
+                merged[i] = RecordPart(F.coalesce(other.payload, part.payload), part.schema)
                 break
         else:
-            found.append(part)
-    return tuple(found)
+            merged.append(part)
+    return tuple(merged)
 
 
 def is_event(part: RecordPart) -> bool:
@@ -185,11 +185,11 @@ def fields(part: RecordPart, purpose: str) -> dict[str, RecordPart]:
 
 def all_fields(state: State, side: Side) -> dict[str, RecordPart]:
     """The fields of all alternatives that are structs; of fields with the same name the first."""
-    found: dict[str, RecordPart] = {}
+    fields_by_name: dict[str, RecordPart] = {}
     for part in state.parts(side):
         if part.schema["type"] == "struct":
-            found = fields(part, "") | found
-    return found
+            fields_by_name = fields(part, "") | fields_by_name
+    return fields_by_name
 
 
 def rebuilt(part: RecordPart, members: Iterable[tuple[str, RecordPart]], *, optional: bool = False) -> RecordPart:

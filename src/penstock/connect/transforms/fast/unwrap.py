@@ -40,15 +40,15 @@ def unwrapped(state: State, chosen: UnwrapSettings) -> State:
     ranges = [event for event in events if _is_range(event)]
     events = [event for event in events if not _is_range(event)]
     key = all_fields(held, "key")
-    made = held.with_parts("value", [part for part in held.values if not is_event(part)])
+    rows = held.with_parts("value", [part for part in held.values if not is_event(part)])
     for event in events:
-        made = made.with_parts("value", [*made.values, *_rows(event, chosen, key)])
-    made = _with_headers(made, events, tombstone, chosen.headers)
-    made = _routed(made, events, chosen, key)
+        rows = rows.with_parts("value", [*rows.values, *_rows(event, chosen, key)])
+    rows = _with_headers(rows, events, tombstone, chosen.headers)
+    rows = _routed(rows, events, chosen, key)
     lost = [part.payload.isNotNull() for part in ranges] + [_rowless(event, chosen) for event in events]
     if not chosen.keep_tombstones:
         lost.append(tombstone)
-    return replace(made.only(~any_of(lost)), tombstones=chosen.empty or (chosen.keep_tombstones and held.tombstones))
+    return replace(rows.only(~any_of(lost)), tombstones=chosen.empty or (chosen.keep_tombstones and held.tombstones))
 
 
 def _is_range(event: RecordPart) -> bool:
@@ -90,12 +90,12 @@ def _before(event: RecordPart, key: dict[str, RecordPart]) -> dict[str, RecordPa
     for name, member in envelope.items():
         if name not in ("before", "after", "source") and str(member.schema.get("name", "")).endswith(".Key"):
             key = fields(member, "") | key
-    found = fields(envelope["before"], "")
+    columns = fields(envelope["before"], "")
     return {
         name: RecordPart(F.coalesce(field.payload, key[name].payload), field.schema)
         if name in key and key[name].schema == field.schema
         else field
-        for name, field in found.items()
+        for name, field in columns.items()
     }
 
 
@@ -132,14 +132,14 @@ def _routed(state: State, events: list[RecordPart], chosen: UnwrapSettings, key:
 
 def members(event: RecordPart, wanted: list[FieldReference]) -> list[tuple[str, RecordPart]]:
     """The fields that the event has, as optional ones; a field that its struct lacks may be in the envelope."""
-    found = []
+    present = []
     for each in wanted:
         place = _place(event, each)
         if place is None:
             continue
         optional = {name: value for name, value in {**place.schema, "optional": True}.items() if name != "default"}
-        found.append((each.name, RecordPart(place.payload, plain(optional))))
-    return found
+        present.append((each.name, RecordPart(place.payload, plain(optional))))
+    return present
 
 
 def headers(event: RecordPart, wanted: list[FieldReference]) -> Column:
