@@ -56,11 +56,13 @@ def create_topics(admin: AdminClient, topics: list[NewTopic]) -> None:
     until(lambda: names <= admin.list_topics(timeout=PATIENCE).topics.keys(), f"topics {', '.join(sorted(names))}")
 
 
-def messages(servers: str, topic: str, partitions: int, isolation: str = "read_committed") -> Iterator[Message]:
+def messages(
+    servers: str, topic: str, partitions: int, isolation: str = "read_committed", settling: float = SETTLING
+) -> Iterator[Message]:
     """Each partition's messages in the order of their offsets, to the last stable one or to the end.
 
-    A broker confirms a commit before its marker is in the topic: the last stable offset gets SETTLING seconds to reach
-    the end, where it stays behind for a transaction that is open.
+    A broker confirms a commit before its marker is in the topic: the last stable offset gets `settling` seconds to
+    reach the end, where it stays behind for a transaction that is open.
     """
     options = {"group.id": uuid.uuid4().hex, "log_level": 0, "check.crcs": True, "isolation.level": isolation}
     consumer = Consumer(
@@ -71,7 +73,7 @@ def messages(servers: str, topic: str, partitions: int, isolation: str = "read_c
         ends = [consumer.get_watermark_offsets(place, timeout=PATIENCE)[1] for place in places]
         consumer.assign(places)
         count, reached = 0, dict.fromkeys(range(partitions), -1)
-        settled = time.monotonic() + SETTLING
+        settled = time.monotonic() + settling
         while any(at < end for at, end in zip(reached.values(), ends, strict=True)):
             waiting = min(reached.values()) >= 0
             if waiting and time.monotonic() > settled:
@@ -89,10 +91,12 @@ def messages(servers: str, topic: str, partitions: int, isolation: str = "read_c
         consumer.close()
 
 
-def stored(servers: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[list[bytes]]:
+def stored(
+    servers: str, topic: str, partitions: int, isolation: str = "read_committed", settling: float = SETTLING
+) -> list[list[bytes]]:
     """The values of each partition, in the order of their offsets, to the last stable one or to the end."""
     found: list[list[bytes]] = [[] for _ in range(partitions)]
-    for one in messages(servers, topic, partitions, isolation):
+    for one in messages(servers, topic, partitions, isolation, settling):
         found[one.partition()].append(one.value())
     return found
 

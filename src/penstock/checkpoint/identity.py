@@ -26,6 +26,8 @@ CDC, OUR_KAFKA, SPARKS_KAFKA = "scylla-cdc", "penstock-kafka-topic", "kafka"
 """Formats of sources that are compared by what they read."""
 NAMED = ("path", "table", "topic", "dbtable", "stream", "streamname", "database", "collection", "queue", "subject")
 """Options of other sources that say what is read; the others may have addresses and secrets."""
+ADDRESSES = ("hosts", "servers", "kafka.bootstrap.servers")
+"""Options of sources that are addresses of servers."""
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.checkpoint.hadoop_folder import store_of
-from penstock.checkpoint.identity import CDC, SourceIdentity, source_of, streams, target_of
+from penstock.checkpoint.identity import ADDRESSES, CDC, SourceIdentity, source_of, streams, target_of
 from penstock.process.log_lines import Terminal
 from penstock.query.query import Query
 from penstock.run.positions import NONE_YET, resumed
@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 
 PACE = 60.0
 """Seconds between two summaries, where no line can be updated."""
-ADDRESSES = ("hosts", "servers", "kafka.bootstrap.servers")
-"""The options of sources with addresses."""
 STARTS = ("start", "startingoffsets")
 CUT = "stopped within a batch; the next start runs it again"
 MOST = 60

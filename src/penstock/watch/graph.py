@@ -15,8 +15,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from penstock.checkpoint.identity import CDC, NAMED, SinkTarget, SourceIdentity, source_of, streams, target_of
-from penstock.run.life_signs import ADDRESSES
+from penstock.checkpoint.identity import (
+    ADDRESSES,
+    CDC,
+    NAMED,
+    SinkTarget,
+    SourceIdentity,
+    source_of,
+    streams,
+    target_of,
+)
 from penstock.spark_runtime.logical_plan import analyzed, each, nodes
 
 if TYPE_CHECKING:
