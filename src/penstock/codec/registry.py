@@ -281,16 +281,14 @@ def _unanswered(problem: NoHttpAnswer, url: str) -> PenstockError:
     from penstock.serve.http_client import RedirectedElsewhere, TooLargeAnswer, UntrustedCertificate
 
     if isinstance(problem, UntrustedCertificate):
-        _, _, why = problem.what.partition(": ")
         return PenstockError(
-            f"the schema registry's certificate is not trusted: {why}",
+            f"the schema registry's certificate is not trusted: {problem.reason}",
             where=url,
             next="give its authority with Registry(url, ca=...)",
         )
     if isinstance(problem, RedirectedElsewhere):
-        _, _, where_to = problem.what.partition(" redirects to ")
         return PenstockError(
-            f"the schema registry redirects to {where_to}",
+            f"the schema registry redirects to {problem.origin}, which does not get its login",
             where=problem.where,
             next="give the registry's own address, if you trust it",
         )

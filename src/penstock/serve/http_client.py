@@ -59,15 +59,23 @@ class TooLargeAnswer(NoHttpAnswer):
 
 
 class UntrustedCertificate(NoHttpAnswer):
-    """No trusted authority has signed the server's certificate, or it is for another name."""
+    """No trusted authority has signed the server's certificate, or it is for another name: `reason` says which."""
 
     retriable = False
+
+    def __init__(self, what: str, *, where: str = "", next: str = "", reason: str = "") -> None:
+        super().__init__(what, where=where, next=next)
+        self.reason = reason
 
 
 class RedirectedElsewhere(NoHttpAnswer):
-    """The answer sends the request to another server, which does not get the login."""
+    """The answer sends the request to another server, `origin`, which does not get the login."""
 
     retriable = False
+
+    def __init__(self, what: str, *, where: str = "", next: str = "", origin: str = "") -> None:
+        super().__init__(what, where=where, next=next)
+        self.origin = origin
 
 
 class CannotBeSent(NoHttpAnswer):
@@ -207,6 +215,7 @@ def _reported(request: _Request, patience: float) -> Iterator[None]:
             f"the server's certificate is not trusted: {error.verify_message}",
             where=where,
             next="check the address, or name the authority that signed it in the environment's SSL_CERT_FILE",
+            reason=error.verify_message,
         ) from None
     except ssl.SSLError as error:
         why = f"TLS fails: {error.reason or error}"
@@ -285,6 +294,7 @@ class _Request:
                 f"the server redirects to {origin}, which does not get its login",
                 where=self.address.url,
                 next="give the server's own address, if you trust it",
+                origin=origin,
             )
         query = f"?{after.query}" if after.query else ""
         return replace(self, address=Address(origin, self.address.login), path=f"{after.path or '/'}{query}")
