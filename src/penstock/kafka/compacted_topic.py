@@ -273,15 +273,19 @@ class CompactedTopic:
             while True:
                 try:
                     await self._follow()
-                except (KafkaError, ReadBeyondEnd) as error:
+                except Exception as error:
                     if not self._started.done():
                         raise
-                    log.warning("%s", self._unreadable(error) if isinstance(error, KafkaError) else error)
-                except Exception:
-                    if not self._started.done():
-                        raise
-                    log.exception("%s is read again", self._where)
+                    self._log_read_again(error)
                 await asyncio.sleep(PAUSE)
+
+    def _log_read_again(self, error: Exception) -> None:
+        if isinstance(error, KafkaError):
+            log.warning("%s", self._unreadable(error))
+        elif isinstance(error, ReadBeyondEnd):
+            log.warning("%s", error)
+        else:
+            log.error("%s is read again", self._where, exc_info=error)
 
     async def _create(self) -> None:
         async with Admin(self._servers, patience=PATIENCE, **self._security) as admin:
@@ -305,9 +309,11 @@ class CompactedTopic:
             await asyncio.sleep(LOOK)
 
     async def _follow(self) -> None:
-        """Read all at the first time, then go on where the last read ended."""
-        start = dict(self._at) if self._started.done() else None
-        self._require_same(await self._reader.topic_id(self.name, timedelta(0)))
+        """Read all at the first time, then go on where the last read ended, if it is still the same topic."""
+        start = None
+        if self._started.done():
+            start = dict(self._at)
+            self._require_same(await self._reader.topic_id(self.name, timedelta(0)))
         await follow(
             self._reader,
             self.name,
