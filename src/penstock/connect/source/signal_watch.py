@@ -33,7 +33,6 @@ LOOK = 0.5
 MOST_KEPT = 64 << 10
 """Bytes of signals that queries have not taken yet; beyond, further ones wait where they are."""
 PREFIX = "signal.consumer."
-CHANNELS = ("source", "kafka")
 ELSEWHERE = ("file", "jmx", "in-process")
 """Debezium's other channels, which are not here."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -21,13 +20,12 @@ from penstock.connect.transforms.steps import (
     object_of,
     struct_schema,
 )
-
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+from penstock.durations import TOPIC_NAME
 
 
 def routed(record: ConnectRecord, topic: str) -> ConnectRecord:
     """The record with another topic, which may come from its values; raises NoValue if that cannot be one."""
-    if not _TOPIC.fullmatch(topic):
+    if not TOPIC_NAME.fullmatch(topic):
         raise NoValue(f"{topic[:80]!r} is no name of a topic")
     return record._replace(topic=topic, origin=record.origin or record.topic)
 

@@ -36,22 +36,10 @@ def matches(state: State, pattern: str) -> Column | bool:
 def replaced(state: State, pattern: str, replacement: str) -> str | Column:
     """The topic after Java's replacement (with `$1`) if the pattern matches the whole topic; else the topic itself."""
     topic = state.topic
-    change = _replacing(pattern, replacement, topic)
     if isinstance(topic, str):
-        new = _of_topic(topic, lambda: change(str(topic)))
+        new = _of_topic(topic, lambda: java_regex.replacing(pattern, replacement)(str(topic)))
         return topic if new is None else new
     return F.coalesce(_in_python(state, lambda: java_regex.replacing(pattern, replacement), st.StringType()), topic)
-
-
-def _replacing(pattern: str, replacement: str, topic: str | Column) -> Callable[[str], str | None]:
-    try:
-        return java_regex.replacing(pattern, replacement)
-    except ValueError as error:
-        raise PenstockError(
-            f"the replacement {replacement!r} does not fit the regular expression {pattern!r}: {error}",
-            where=_shown(topic),
-            next="use $1 to $9 for groups of the expression, and \\$ for a dollar sign",
-        ) from None
 
 
 def _of_topic(topic: str | Column, ask: Callable[[], T]) -> T:
