@@ -66,7 +66,7 @@ test-all: setup
 	$(PYTEST) $(ARGS)
 
 browser: .venv/installed
-	$(BIN)/python tests/support/chromium.py
+	$(BIN)/python tests/support/http/chromium.py
 
 .venv/page/installed: .venv/installed scripts/page/package.json scripts/page/package-lock.json
 	$(BIN)/python scripts/check_page.py --install
