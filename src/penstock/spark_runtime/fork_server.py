@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -46,7 +47,7 @@ LIBRARIES = (
     "penstock.cdc.cdc_source",
     "penstock.kafka.kafka_source",
 )
-"""Modules that Spark's processes need; none of them starts a thread, which a fork would not copy."""
+"""Modules that Spark's processes need; none of them starts a thread of Python, which a fork would not copy."""
 PATIENCE = 5.0
 """Seconds until a client must have sent its request."""
 MOST = 1 << 20
@@ -197,7 +198,7 @@ class Server:
         # Python reads the seed when it starts.
         wanted = request.environment.get("PYTHONHASHSEED", SEED) == SEED and _waits(client)
         try:
-            pid = os.fork() if wanted else None
+            pid = _fork() if wanted else None
         except OSError:
             pid = None
         if pid == 0:
@@ -281,6 +282,13 @@ def _request(client: socket.socket) -> ForkRequest:
         for stream in streams:
             os.close(stream)
         raise
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # From Python 3.12 on it warns of each thread. OpenBLAS and jemalloc have some, and prepare them for a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _waits(client: socket.socket) -> bool:
