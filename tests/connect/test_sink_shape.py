@@ -102,6 +102,14 @@ def test_properties_are_those_of_connect_and_its_own(plugin: ConnectorPlugin) ->
         assert plugins.plugin_named(name) is plugin
 
 
+@every_sink
+@pytest.mark.parametrize("name", [".", "..", "a b", "a" * 250])
+def test_what_no_topic_can_be_called_is_refused(plugin: ConnectorPlugin, name: str) -> None:
+    config = {"connector.class": plugin.name, **COMMON, **SMALLEST[plugin.name]}
+    for changed in ("topics", "errors.deadletterqueue.topic.name"):
+        assert set(check({**config, changed: name}, Provided(), ask=False).errors) == {changed}
+
+
 def fields_of_properties() -> Iterator[tuple[str, str]]:
     """The names of the classes of settings, with each property that a field names."""
     for module in walk_packages([str(SINKS)], "penstock.connect.sinks."):
