@@ -7,7 +7,7 @@ contain the whole expression of the record, and the expression would grow expone
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_, or_
 
@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from penstock.codec.connect_schema import Schema, nothing
 from penstock.codec.typed_records import RecordPart, Side, TypedRecords
-from penstock.connect.transforms.steps import Misfit, struct_schema
+from penstock.connect.transforms.steps import KnownHeaders, Misfit, struct_schema
 from penstock.errors import PenstockError
 
 NO_HEADERS = "array<struct<key: string, value: binary>>"
@@ -36,6 +36,7 @@ class State:
     keep: Column | None = None
     tombstones: bool = True
     applies: Column | None = None
+    known_headers: KnownHeaders = field(default_factory=KnownHeaders)
 
     def parts(self, side: Side) -> tuple[RecordPart, ...]:
         return self.keys if side == "key" else self.values
@@ -113,6 +114,7 @@ def joined(holds: Column, yes: State | None, no: State) -> State:
         _choice(holds, yes.headers, no.headers, F.array().cast(NO_HEADERS)),
         _choice(holds, yes.keep, no.keep, F.lit(True)),
         tombstones,
+        known_headers=yes.known_headers.or_else(no.known_headers),
     )
 
 
