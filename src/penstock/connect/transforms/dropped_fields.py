@@ -85,9 +85,6 @@ class Dropping:
         }
         return schema if len(left) == len(fields) else struct_schema(left.items(), schema)
 
-    def _stays(self, field: Schema) -> bool:
-        return self.compatible and not is_optional(field)
-
     def _part(self, part: Part, names: Names) -> Part:
         schema, row = part
         if not isinstance(row, dict):
