@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from datetime import timedelta
 from pathlib import Path
@@ -91,6 +92,14 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
         ('{"type": "objekt"}', 'it is not a valid JSON schema: "objekt" is not valid'),
         ('{"$ref": "https://example.org/x.json"}', "it is not a valid JSON schema: .*https://example.org/x.json"),
         ('{"properties": {"a": {"pattern": "("}}}', "it is not a valid JSON schema"),
+        *(
+            (json.dumps(schema), f"{re.escape(repr(slow))} at /.* is not a regular expression of linear time")
+            for slow in (r"^(a+)+\1$", "^(?!x)(a+)+$", "(?<=(a|aa)+)b", r"^(\p{L}{1,100}){1,100}$")
+            for schema in (
+                {"$ref": "#/$defs/b", "$defs": {"b": {"items": {"pattern": slow}}}},
+                {"patternProperties": {slow: {}}},
+            )
+        ),
     ],
 )
 def test_a_wrong_schema_is_told_with_its_topic(tmp_path: Path, text: str | None, told: str) -> None:
