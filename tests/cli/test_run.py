@@ -108,6 +108,10 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path, penstock: Command, name: 
     [
         ("orders = 5", "orders in .* is not a pipeline. Next: mark a function"),
         ("", "there is no orders in .*"),
+        (
+            "import sys\nsys.exit(0)",
+            r"the file ends the program: sys.exit\(0\) \(.*line 2.*Next: remove",
+        ),
         ("raise SystemError('no')", r"SystemError: no \(.*line 1: raise SystemError"),
         (
             "from penstock.errors import PenstockError\nraise PenstockError('own', next='do')",
