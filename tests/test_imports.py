@@ -61,6 +61,7 @@ SMALL = {
     "console.error_answers": "an idea of its own: an error as an answer, and its HTTP status",
     "connect.group.connect_offsets": "a format that is not ours: what ScyllaDB's connector leaves in the topic",
     "ingest.pixel": "an idea of its own: events as images",
+    "segment.bounded_functions": "what functions make, apart from regular expressions, which fill bounded_predicates",
     "kafka.group_position": "an idea of its own: how far a query has read, for tools that show lag",
     "kafka.whole_chunks": "an idea of its own: which records wait for others",
     "spark_runtime.fork_client": "the program that Spark runs in place of Python; it may load nothing else",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -83,6 +85,14 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
         read(file, Given())
 
 
+SLOW = r"^(a+)+\1$", "^(?!x)(a+)+$", "(?<=(a|aa)+)b", r"^(\p{L}{1,100}){1,100}$"
+"""Patterns whose time is not that of the text, and one whose compiled form is large."""
+SCHEMAS: list[Callable[[str], str]] = [
+    lambda slow: json.dumps({"$ref": "#/$defs/b", "$defs": {"b": {"items": {"pattern": slow}}}}),
+    lambda slow: json.dumps({"patternProperties": {slow: {}}}),
+]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -91,6 +101,11 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
         ('{"type": "objekt"}', 'it is not a valid JSON schema: "objekt" is not valid'),
         ('{"$ref": "https://example.org/x.json"}', "it is not a valid JSON schema: .*https://example.org/x.json"),
         ('{"properties": {"a": {"pattern": "("}}}', "it is not a valid JSON schema"),
+        *(
+            (schema(slow), f"{re.escape(repr(slow))} at /.* is not a regular expression of linear")
+            for slow in SLOW
+            for schema in SCHEMAS
+        ),
     ],
 )
 def test_a_wrong_schema_is_told_with_its_topic(tmp_path: Path, text: str | None, told: str) -> None:

@@ -91,7 +91,7 @@ def frame(spark: SparkSession) -> DataFrame:
         ("n > 3 AND CAST(CAST(url AS INT) AS STRING) RLIKE '(a+)+b'", "for which it may fail.*make it a column"),
         ("url RLIKE '['", "cannot be read: Unclosed character class.*correct it"),
         ("reflect('java.lang.System', 'exit', 1) = 1", "a rule may not call a method of Java"),
-        ("(SELECT count(*) FROM range(2) WHERE 'a' RLIKE '(a+)+b') = 1", "a regular expression and a subquery"),
+        ("(SELECT count(*) FROM range(2) WHERE 'a' RLIKE '(a+)+b') = 1", "it has a subquery"),
         ("true, 2L, 0L) + if(false", "Spark refuses 'true, 2L"),
         ("url LIKE '" + "%a" * 1001 + "'", "more than 1000 pieces"),
     ],

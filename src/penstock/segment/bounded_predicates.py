@@ -1,4 +1,6 @@
-"""Regular expressions in the predicates of rules: none of them may hold a task.
+"""Predicates of rules: none of their functions and regular expressions may hold a task.
+
+`bounded_functions` looks at what functions make; the rest of this is about regular expressions.
 
 Spark runs RLIKE, LIKE and the functions with regular expressions in Java's engine, which needs more time than there is
 for `(a+)+b` and a long text, and cannot be interrupted. Here Spark's own tree of a predicate is read. An expression
@@ -21,8 +23,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.errors import PenstockError
-from penstock.segment import linear_regex
+from penstock.segment import bounded_functions, linear_regex
 from penstock.segment.backtracking import Ambiguous, require_linear
+from penstock.segment.bounded_functions import Unbounded, require_bounded
 from penstock.spark_runtime.expressions import Expressions, kind
 from penstock.spark_runtime.logical_plan import each, require_classic
 
@@ -56,30 +59,23 @@ _SIMPLE_LIKE = re.compile(r"%?[^%_]*%?")
 NOT_IN_LAMBDAS = "use an expression without a repetition in another one, or a function of arrays outside of it"
 
 
-class Unbounded(ValueError):
-    """A regular expression that may hold a task; `next` is what to write."""
-
-    def __init__(self, what: str, next: str) -> None:
-        super().__init__(what)
-        self.next = next
-
-
 def bounded(frame: DataFrame, texts: Sequence[str], where: Callable[[str], str]) -> tuple[DataFrame, dict[str, str]]:
     """The frame with columns for predicates and values that Spark alone might not end; their names, quoted, by text.
 
     Raises PenstockError for what is refused; `where` names the rule that has the text.
     """
-    some = [text for text in dict.fromkeys(texts) if WORDS.search(text)]
+    some = [text for text in dict.fromkeys(texts) if WORDS.search(text) or bounded_functions.WORDS.search(text)]
     if not some:
         return frame, {}
-    require_classic(frame, "a rule with LIKE or a regular expression")
+    require_classic(frame, "a rule with LIKE, a regular expression or a function that may hold a task")
     trees = Expressions(frame)
     tree = _Tree(trees)
     columns: dict[str, Column] = {}
     names: dict[str, str] = {}
     for number, (text, expression) in enumerate(zip(some, trees.of(some), strict=True)):
         try:
-            column = tree.bounded(expression)
+            require_bounded(trees, expression)
+            column = tree.bounded(expression) if WORDS.search(text) else None
         except Unbounded as error:
             raise PenstockError(
                 f"the predicate {text!r} is refused: {error}", where=where(text), next=error.next
@@ -115,8 +111,6 @@ class _Tree:
             return node
         if name in REFLECTION:
             raise Unbounded("a rule may not call a method of Java", "use a function of Spark SQL")
-        if self._trees.is_a(node, "SubqueryExpression"):
-            raise Unbounded("it has a regular expression and a subquery", "join the table to the events instead")
         if name != "ParseUrl" and self._trees.is_a(node, "RuntimeReplaceable"):
             return self._or_same(node, node.replacement(), is_always, is_lambda)
         children = list(each(node.children()))

@@ -31,7 +31,7 @@ from typing import NoReturn
 
 from penstock.process import log_lines
 from penstock.process.paths import write_program
-from penstock.spark_runtime import fork_client, worker_waits
+from penstock.spark_runtime import fork_client, user_modules, worker_waits
 from penstock.spark_runtime.fork_client import SERVER, TAKEN
 
 LIBRARIES = (
@@ -126,7 +126,7 @@ def _started(idle: float) -> subprocess.Popen[bytes]:
         worker_waits.listen(path.with_name(WAITS))
         os.environ[SERVER] = str(path)
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, str(listener.fileno()), str(path), str(idle)],
+            [sys.executable, "-P", "-m", __name__, str(listener.fileno()), str(path), str(idle)],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             # Spark gives its workers the same seed.
@@ -316,7 +316,10 @@ def _stand_for(request: ForkRequest) -> None:
     os.chdir(request.folder)
     sys.argv = request.arguments
     more = request.environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:1] = [request.folder, *(each for each in more if each and each not in sys.path)]
+    sys.path[:0] = [each for each in more if each and each not in sys.path]
+    # A user's file must not stand for a module of the same name in the imports of the libraries.
+    user_modules.find(request.environment)
+    sys.path.append(request.folder)
     # The name that ps and top show, in 15 bytes; only Linux has this file.
     with suppress(OSError):
         module = request.arguments[0]
