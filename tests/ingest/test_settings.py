@@ -15,7 +15,7 @@ from penstock.cli import ingest
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.ingest import ingest_server
-from penstock.ingest.event_schema import load
+from penstock.ingest.event_schema import Numbered, load
 from penstock.ingest.ingest_settings import Given, IngestLimits, NoServers, Times, Tls, read
 from penstock.serve.access.callers import ApiKeys, Rate, RefusedCaller
 
@@ -114,6 +114,15 @@ def test_a_wrong_schema_is_told_with_its_topic(tmp_path: Path, text: str | None,
         file.write_text(text)
     with pytest.raises(PenstockError, match=rf"{told}[\s\S]*schema of topic a"):
         load(file, "a")
+
+
+def test_a_pattern_may_have_a_length_in_letters_of_all_languages(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({"properties": {"name": {"pattern": r"^[\p{L} ]{1,100}$"}}}))
+    checked = load(file, "a")
+    names = "Zoë Ångström", "4"
+    problems = checked.problems([Numbered(number, {"name": name}, 50) for number, name in enumerate(names)], most=9)
+    assert [problem.index for problem in problems] == [1]
 
 
 def test_file_folder_and_command_line_go_together(tmp_path: Path) -> None:

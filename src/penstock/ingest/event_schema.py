@@ -35,7 +35,7 @@ LARGE = 256 << 10
 """Bytes of an event above which not even the first error is made: with an `anyOf` that took 0.2 s for 1 MB."""
 NOT_LISTED = "the event does not satisfy the schema"
 """The reason when the answer already lists enough problems."""
-LINEAR = jsonschema_rs.RegexOptions(size_limit=1 << 20)
+LINEAR = jsonschema_rs.RegexOptions(size_limit=10 << 20)
 """The engine of `pattern` and `patternProperties`: its time grows with the event's size only, whatever the event has.
 The library's own engine goes back and tries again for look-around and back-references: `^(a+)+\\1$` held a worker for
 4 s with an event of 1 MB. The limit is in bytes of a compiled expression."""

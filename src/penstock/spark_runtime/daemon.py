@@ -79,7 +79,7 @@ def ending_quietly(work: Callable[..., int]) -> Callable[..., int]:
 
 if __name__ == "__main__":
     log_lines.begin()
-    user_modules.find(os.environ)
+    user_modules.import_from(os.environ)
     load()
     freeze_what_stays()
     shared_memory.begin()

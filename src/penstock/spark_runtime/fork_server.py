@@ -318,7 +318,7 @@ def _stand_for(request: ForkRequest) -> None:
     more = request.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [each for each in more if each and each not in sys.path]
     # A user's file must not stand for a module of the same name in the imports of the libraries.
-    user_modules.find(request.environment)
+    user_modules.import_from(request.environment)
     sys.path.append(request.folder)
     # The name that ps and top show, in 15 bytes; only Linux has this file.
     with suppress(OSError):

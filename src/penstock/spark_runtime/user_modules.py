@@ -17,10 +17,10 @@ def add_folder(folder: str) -> None:
     """Let this process, and the Python processes of a session that it starts, import modules from a folder."""
     folders = [each for each in os.environ.get(FOLDERS, "").split(os.pathsep) if each and each != folder]
     os.environ[FOLDERS] = os.pathsep.join([folder, *folders])
-    find(os.environ)
+    import_from(os.environ)
 
 
-def find(environment: Mapping[str, str]) -> None:
+def import_from(environment: Mapping[str, str]) -> None:
     """Let this process import modules from the folders of an environment."""
     folders = environment.get(FOLDERS, "").split(os.pathsep)
     sys.path += [folder for folder in folders if folder and folder not in sys.path]
