@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock import segment
 from penstock.errors import PenstockError
-from penstock.segment.bounded_functions import FOLDS, FORMATS, PRODUCTS, SERIES, SIZES, WORDS
-from penstock.segment.bounded_predicates import bounded
+from penstock.segment.bounded_predicates import FOLDS, FORMATS, FUNCTION_WORDS, PRODUCTS, SERIES, SIZES, bounded
 
 SCHEMA = "person string, url string, n int, tags array<string>, at timestamp"
 REVIEWED = Path(__file__).parents[1] / "data" / "bounded_functions.txt"
@@ -91,7 +90,7 @@ def test_functions_with_a_bound_are_left_alone(frame: DataFrame, when: str) -> N
 
 
 def test_each_function_of_spark_is_reviewed(spark: SparkSession) -> None:
-    """A new release may have one that generates: add it to `bounded_functions`, or, if it cannot, to the file."""
+    """A new release may have one that generates: add it to `bounded_predicates`, or, if it cannot, to the file."""
     registry = spark._jsparkSession.sessionState().functionRegistry()
     listed = registry.listFunction()
     about = [registry.lookupFunction(listed.apply(number)).get() for number in range(listed.size())]
@@ -99,5 +98,5 @@ def test_each_function_of_spark_is_reviewed(spark: SparkSession) -> None:
     classes = {one.getName(): one.getClassName().rpartition(".")[2] for one in builtin}
     known = {*SIZES, *FORMATS, *SERIES, *FOLDS, *PRODUCTS, "LPadExpressionBuilder", "RPadExpressionBuilder"}
     checked = {name for name, kind in classes.items() if kind in known}
-    assert {name for name in checked if not WORDS.search(name)} == set()
+    assert {name for name in checked if not FUNCTION_WORDS.search(name)} == set()
     assert classes.keys() - checked == set(REVIEWED.read_text().split())
