@@ -49,7 +49,7 @@ def test_a_value_is_written_as_by_python_whether_it_has_decimals_or_not(value: A
 
 @pytest.mark.parametrize("text", ["NaN", "[Infinity]", "1e99999999999", "-1e-99999999999", "01", "1.", "{", "[1,]"])
 def test_what_is_not_json_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"JSON|exponent|delimiter|value|Extra|name"):
+    with pytest.raises(ValueError, match=r"JSON|exponent|delimiter|value|Extra|name|trailing comma"):
         exact_json.loads(text)
 
 

@@ -225,7 +225,7 @@ def test_an_answer_that_is_none_of_a_registry_is_refused(
         (409, b'{"error_code": 409, "message": "too narrow"}', "incompatible with earlier versions: too narrow", False),
         (401, b"<html>", r"refuses the login: Unauthorized \(HTTP 401\)", False),
         (403, b'{"message": null}', r"refuses the login: Forbidden \(HTTP 403\)", False),
-        (422, b'["not", "an", "object"]', r"refuses: Unprocessable Entity \(HTTP 422\)", False),
+        (422, b'["not", "an", "object"]', r"refuses: Unprocessable (Entity|Content) \(HTTP 422\)", False),
         (400, b'{"message": "bad \xff"}', "refuses: bad \ufffd", False),
         (429, b'{"message": "slow down"}', r"cannot answer now: slow down \(HTTP 429\)", True),
         (500, b"", r"cannot answer now: Internal Server Error \(HTTP 500\)", True),
