@@ -157,6 +157,10 @@ def layout(table: CqlTable, *, write_times: bool = False) -> LogLayout:
     return LogLayout(table, tuple(names), tuple(kinds))
 
 
+INSERTED = st.StructType([st.StructField("time", st.LongType()), st.StructField("expires", st.LongType())])
+"""When an INSERT made a row of a snapshot, and when that expires; both null if only UPDATEs did."""
+
+
 def _struct(fields: Iterable[tuple[str, CqlType]]) -> st.StructType:
     return st.StructType([st.StructField(name, spark_type(kind)) for name, kind in fields])
 
@@ -198,6 +202,7 @@ def frame_schema(table: CqlTable, *, problem: bool = False, write_times: bool = 
             [st.StructField(c.name, _list_type(c.type)) for c in table.values if c.type.nonfrozen_list]
         )
         fields += [("expires", st.TimestampType()), ("write_times", times), ("expiries", times), ("lists", lists)]
+        fields.append(("inserted", INSERTED))
     # Spark has no struct without fields: leave out structs that a table without values or collections would not fill.
     absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
     if not bounds.fields:

@@ -27,6 +27,8 @@ from penstock.cdc.whole_lists import WholeLists
 from penstock.database import Page
 from penstock.database.columns import decode
 from penstock.database.cql_types import Column, CqlTable, CqlType, log_value_type, spark_type
+from penstock.database.hidden_state import WriteFacts
+from penstock.database.row_markers import RowMarkers, row_markers
 from penstock.database.table_catalog import base_name
 from penstock.database.write_times import timed_columns
 from penstock.native import Array
@@ -68,7 +70,8 @@ def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Sp
 def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
     timed = timed_columns(chosen.access, table, chosen.patience) if chosen.write_times else frozenset()
-    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed)
+    markers = _markers(chosen, table, part) if chosen.write_times else None
+    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed, markers)
     text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {in_range(table, part.filter)}"
     pages = pages_of_table(chosen, text, (part.after, part.until))
     if chosen.write_times:
@@ -83,6 +86,12 @@ def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: T
                 changed = changed_since(chosen, table, part)
                 yield from (build.batch(page, changed) for page in held if page.rows)
             held = []
+
+
+def _markers(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> RowMarkers | None:
+    # What they are read before or after the rows does not matter: the INSERTs and deletions of between are in the log.
+    tokens = part.after, part.until
+    return row_markers(chosen.access, table, tokens, patience=chosen.patience, page_size=chosen.page_size)
 
 
 @dataclass
@@ -123,8 +132,15 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
 class RowBuilder:
     """Builds batches of the frame from pages of a table's rows; a partition's static row comes before its rows."""
 
-    def __init__(self, table: CqlTable, schema: pa.Schema, part: TokenRange, timed: Collection[str] = ()) -> None:
-        self.table, self.schema, self.part, self.timed = table, schema, part, timed
+    def __init__(
+        self,
+        table: CqlTable,
+        schema: pa.Schema,
+        part: TokenRange,
+        timed: Collection[str] = (),
+        markers: RowMarkers | None = None,
+    ) -> None:
+        self.table, self.schema, self.part, self.timed, self.markers = table, schema, part, timed, markers
         names, kinds = [c.name for c in table.columns], [c.type for c in table.columns]
         for column in (value for value in table.values if value.name in timed):
             names += [WRITE_TIME + column.name, TIME_TO_LIVE + column.name]
@@ -146,7 +162,7 @@ class RowBuilder:
         cells = {
             column.name: self._rows_with(column, rows, static, keys, changed.by_column) for column in self.table.columns
         }
-        return _Rows(self, view, rows, cells, self._masked(keys, changed)).batch()
+        return _Rows(self, view, rows, cells, self._masked(keys, changed), self._inserted(view, rows, static)).batch()
 
     def _entries(self, view: View) -> tuple[Array, Array]:
         """Row numbers, and a mask of the static rows; the first row of a partition with static values occurs twice."""
@@ -181,6 +197,20 @@ class RowBuilder:
             absent = absent | np.isin(keys, by_column[column.name])
         return np.where(absent, -1, rows)
 
+    def _inserted(self, view: View, rows: Array, static: Array) -> list[WriteFacts | None] | None:
+        """The marker of each row; None if the database does not show them."""
+        if self.markers is None:
+            return None
+        data, starts, lengths = view.buffer.tobytes(), view.starts.tolist(), view.lengths.tolist()
+
+        def cells(row: int, columns: list[int]) -> tuple[bytes, ...]:
+            return tuple(data[starts[row][column] : starts[row][column] + lengths[row][column]] for column in columns)
+
+        places = rows[~static].tolist()
+        keys = ((cells(row, self.partition_columns), cells(row, self.clustering_columns)) for row in places)
+        markers = self.markers.of(keys)
+        return [None if is_static else next(markers) for is_static in static.tolist()]
+
     def _masked(self, keys: Array, changed: Changed) -> Array:
         masked = np.zeros(len(keys), np.bool_)
         for hashes in changed.by_column.values():
@@ -196,9 +226,18 @@ def _of_each(column: Column, kind: str) -> CqlType:
 class _Rows(FrameColumns):
     """Builds the columns of a snapshot's rows."""
 
-    def __init__(self, builder: RowBuilder, view: View, rows: Array, cells: dict[str, Array], masked: Array) -> None:
+    def __init__(
+        self,
+        builder: RowBuilder,
+        view: View,
+        rows: Array,
+        cells: dict[str, Array],
+        masked: Array,
+        markers: list[WriteFacts | None] | None,
+    ) -> None:
         super().__init__(view, rows, builder.schema, builder.part.planned)
         self.part, self.cells, self.masked, self.timed = builder.part, cells, masked, builder.timed
+        self.markers = markers
 
     def _decode(self, part: str, name: str, kind: CqlType, t: pa.DataType) -> pa.Array:
         cells = self.view.cells(self.layout.at(name), self.cells[name])
@@ -255,6 +294,13 @@ class _Rows(FrameColumns):
     def column_expiries(self, t: pa.DataType) -> pa.Array:
         # All rows are of one page.
         return self._times(TIME_TO_LIVE, t, int(self.view.asked[0]))
+
+    def column_inserted(self, t: pa.DataType) -> pa.Array:
+        if self.markers is None:
+            return self._null(t)
+        times = [None if marker is None else marker.time for marker in self.markers]
+        expiries = [None if marker is None else marker.expires for marker in self.markers]
+        return pa.StructArray.from_arrays([pa.array(times, pa.int64()), pa.array(expiries, pa.int64())], fields=list(t))
 
     def _times(self, prefix: str, t: pa.DataType, since: int) -> pa.Array:
         """The results of a function of each column, with `since` added; null where the database does not tell them."""
