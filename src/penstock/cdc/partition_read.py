@@ -89,7 +89,7 @@ def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: T
 
 
 def _markers(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> RowMarkers | None:
-    # What they are read before or after the rows does not matter: the INSERTs and deletions of between are in the log.
+    # It does not matter that they are read a moment before or after the rows: what happened in between is in the log.
     tokens = part.after, part.until
     return row_markers(chosen.access, table, tokens, patience=chosen.patience, page_size=chosen.page_size)
 
