@@ -2,6 +2,7 @@
 # make demo    ARGS="--seconds 60 --rate 3000"
 # make test    ARGS="tests/local -k jars"; what fails runs once more
 # make test-all   also kills servers, and runs what is slow, in an hour and a half
+# make test-pythons   the tests that need no server, on each Python from 3.11 on that is here; ARGS="3.12 3.13"
 # make browser    a Chromium for the tests of the console's page, unpacked into the cache, where none is installed
 # make check   ruff, mypy, the rules of imports, and the types and the form of the console's page
 # make docs    the site of docs/, with search and the reference of the public names, in docs/build/html
@@ -22,7 +23,7 @@ PYTEST = $(BIN)/python scripts/attempts.py --numprocesses=2 --dist=loadfile --no
 # What does not depend on each other is fetched, compiled and built at the same time.
 MAKEFLAGS += --jobs=3
 
-.PHONY: setup help demo test test-all browser check docs changes release fuzz bench bench-wire
+.PHONY: setup help demo test test-all test-pythons browser check docs changes release fuzz bench bench-wire
 
 setup: .venv/fetched .venv/compiled $(PLUGIN)
 
@@ -65,8 +66,11 @@ test: setup
 test-all: setup
 	$(PYTEST) $(ARGS)
 
+test-pythons: setup
+	$(BIN)/python scripts/pythons.py $(ARGS)
+
 browser: .venv/installed
-	$(BIN)/python tests/support/chromium.py
+	$(BIN)/python tests/support/http/chromium.py
 
 .venv/page/installed: .venv/installed scripts/page/package.json scripts/page/package-lock.json
 	$(BIN)/python scripts/check_page.py --install

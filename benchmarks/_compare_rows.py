@@ -38,7 +38,8 @@ from penstock.local import ports, services
 from penstock.local.services import Services
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tests/support"))
+SUPPORT = ROOT / "tests/support"
+sys.path.extend(map(str, (SUPPORT, *SUPPORT.glob("*/"))))
 from cell_states import columns_of, session_for_states, state_of  # noqa: E402
 from connect_json import encoded  # noqa: E402
 

@@ -28,9 +28,10 @@ from _measure import tell, turns
 from cdc_source import fill
 from penstock.local.services import Services, down, up
 
-sys.path.append(str(Path(__file__).parents[1] / "tests/support"))
+SUPPORT = Path(__file__).parents[1] / "tests/support"
+sys.path.extend(map(str, (SUPPORT, *SUPPORT.glob("*/"))))
 
-from spark_cluster import spark_cluster
+from spark_cluster import spark_cluster  # noqa: E402
 
 JOB = Path(__file__).with_name("_scale_job.py")
 CHANGES = "changes"

@@ -26,11 +26,12 @@ import psutil
 
 from _measure import tell, turns
 
-sys.path.append(str(Path(__file__).parents[1] / "tests/support"))
+SUPPORT = Path(__file__).parents[1] / "tests/support"
+sys.path.extend(map(str, (SUPPORT, *SUPPORT.glob("*/"))))
 
-from spark_cluster import SparkCluster, spark_cluster
+from spark_cluster import SparkCluster, spark_cluster  # noqa: E402
 
-from _state_job import FILLS
+from _state_job import FILLS  # noqa: E402
 
 JOB = Path(__file__).with_name("_state_job.py")
 ALL = "64g"

@@ -57,7 +57,8 @@ FUTURES: dict[str, Client] = {
 @contextmanager
 def cluster(brokers: int) -> Iterator[str]:
     """The addresses of brokers that are compiled and have memory as in production, unlike those of `penstock up`."""
-    sys.path.append(str(Path(__file__).parents[1] / "tests/support"))
+    support = Path(__file__).parents[1] / "tests/support"
+    sys.path.extend(map(str, (support, *support.glob("*/"))))
     from kafka_cluster import kafka_cluster
 
     properties = "file.delete.delay.ms=500\nlog.segment.delete.delay.ms=500\nlog.segment.bytes=268435456\n"

@@ -3,7 +3,7 @@
 Those of the demos show the numbers of a real run in the middle of its load, and its verdict; it takes minutes. Those of
 the console show its real server, with real topics, dead letters, states and events, and made-up pipelines and
 connectors. `live` is the console's page of a running `penstock demo`. Pages need a Chromium
-(tests/support/chromium.py). Run it after the demos or the page look different.
+(tests/support/http/chromium.py). Run it after the demos or the page look different.
 """
 
 from __future__ import annotations
@@ -72,9 +72,14 @@ def draw(name: str) -> None:
     (IMAGES / f"demo-{name}.svg").write_text(picture)
 
 
+def _import_support() -> None:
+    support = Path(__file__).parents[1] / "tests/support"
+    sys.path.extend(map(str, (support, *support.glob("*/"))))
+
+
 def draw_console() -> None:
     """Serve a shop, and write a picture of each page of the console."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
+    _import_support()
     from chromium import browser
     from console_server import console, shop
 
@@ -109,7 +114,7 @@ def save(screenshot: bytes, name: str) -> None:
 
 def draw_live() -> None:
     """Run the demo of the shop, write a picture of its console in the middle, and print the demo's result."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
+    _import_support()
     from chromium import browser
 
     with ExitStack() as stack:

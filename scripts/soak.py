@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests/support")]
+SUPPORT = HERE.parent / "tests/support"
+sys.path.extend(map(str, (HERE, SUPPORT, *SUPPORT.glob("*/"))))
 
 from campaign import plan, report  # noqa: E402
 from campaign.runner import campaign  # noqa: E402

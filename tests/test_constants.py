@@ -1,14 +1,21 @@
 """A public constant has one home: where two modules have the same name for the same value, one imports it.
 
-Names of a single word, such as PATIENCE or ROWS, are chosen by each module for what is its own.
+Names of a single word, such as PATIENCE or ROWS, are chosen by each module for what is its own. The characters of
+topics' names have one home, too, whatever the name of the regular expression that has them.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from string import ascii_letters, digits
+
+import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 ALLOWED = {
@@ -60,3 +67,44 @@ def test_a_constant_has_one_home() -> None:
     allowed = {name: count for name, (count, _) in ALLOWED.items()}
     assert [(name, module) for name, module in twice if counts[name] > allowed.get(name, 0)] == []
     assert allowed == counts, "it has one home now, or fewer modules: correct ALLOWED"
+
+
+# The characters of Kafka's names of topics: `penstock.wire.topic_names` has the rule for them.
+
+OF_TOPICS = frozenset(f"{ascii_letters}{digits}._-")
+SET = re.compile(r"\[\^?((?:[^\]\\]|\\.)+)\]")
+"""A set of characters in a regular expression."""
+ASKED = tuple(map(chr, range(0x250)))
+"""Characters that tell sets apart: `\\w` has letters beyond ASCII's."""
+
+
+def sets_of_topics(module: Path) -> Iterator[int]:
+    """The lines with a regular expression that has exactly the characters of topics' names."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for each in SET.finditer(node.value):
+                if is_of_topics(each[1]):
+                    yield node.lineno
+
+
+@cache
+def is_of_topics(characters: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of sets in sets
+        try:
+            one = re.compile(f"[{characters}]")
+        except re.error:
+            return False
+    return frozenset(filter(one.fullmatch, ASKED)) == OF_TOPICS
+
+
+@pytest.mark.parametrize(
+    ("written", "known"), [("a-zA-Z0-9._-", True), (r"\-_.\da-zA-Z", True), ("-_.0-9a-zA-Z", True), (r"\w.-", False)]
+)
+def test_a_set_of_characters_is_known_however_it_is_written(written: str, known: bool) -> None:
+    assert is_of_topics(written) is known
+
+
+def test_the_characters_of_topics_have_one_home() -> None:
+    homes = {str(module.relative_to(SOURCE)) for module in SOURCE.rglob("*.py") for _ in sets_of_topics(module)}
+    assert homes == {"penstock/wire/topic_names.py"}, "use penstock.wire.topic_names"

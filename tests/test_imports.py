@@ -63,7 +63,6 @@ SMALL = {
     "ingest.pixel": "an idea of its own: events as images",
     "kafka.group_position": "an idea of its own: how far a query has read, for tools that show lag",
     "kafka.whole_chunks": "an idea of its own: which records wait for others",
-    "spark_runtime.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "native.spill_files": "an idea of its own: state on disk",
     "replicate.take_source": "an idea of its own: writes that win over what the target keeps",

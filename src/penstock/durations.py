@@ -1,4 +1,4 @@
-"""Arguments as users write them: durations, and the names of options and topics.
+"""Arguments as users write them: durations, whole numbers, and the names of options.
 
 A duration is a string in Spark's form such as "10 minutes", with signs of units such as "5 ms", a number of seconds, or
 a `timedelta`.
@@ -35,10 +35,6 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)(?:\s+|$)")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The beginning of time of Kafka, Spark and CQL."""
 NANOS_PER_DAY = 86_400_000_000_000
-MOST_DIGITS = 4000
-"""Digits to convert to a number at once: by default `int` refuses more than 4300."""
-TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""The names of topics that Kafka allows."""
 LONGEST = 200
 """Most characters of a duration string."""
 

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from public_names import public
+from waiting import patience
 
 from penstock.codec.decode_columns import struct_of
 from penstock.errors import PenstockError
@@ -39,6 +41,65 @@ for file in sys.argv[1:]:
     except PenstockError as error:
         print(lacks_session(error), error)
 """
+NAMES = ("numbers", "json", "kafka", "pyspark", "penstock", "pyarrow", "py4j")
+"""Modules that Penstock or PySpark imports, of Python and of packages, and one that may not be there."""
+NAMED = """
+import penstock as ps
+from penstock import files
+from pyspark.sql import functions as F
+from beside import FACTOR
+
+@F.udf("long")
+def times(number):
+    import beside, json, numbers, pyspark.sql
+    return number * beside.FACTOR + len(json.loads("[]"))
+
+@ps.pipeline(every="0 seconds")
+def orders(spark):
+    rows = spark.readStream.schema("n long").json("{folder}/in")
+    return ps.write(rows.select(times("n").alias("n")), files.sink("{folder}/out-{name}"))
+"""
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Path:
+    """A folder of pipelines that are named like modules, which is the current one, too."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"n": 6}')
+    (tmp_path / "beside.py").write_text("FACTOR = 7")
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text(NAMED.replace("{folder}", str(tmp_path)).replace("{name}", name))
+    return tmp_path
+
+
+def penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("penstock")), *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False)
+
+
+FOUND = """
+from importlib.machinery import PathFinder
+print(*(PathFinder.find_spec(name).origin for name in ("numbers", "json", "pyspark", "penstock", "beside")))
+"""
+
+
+def test_a_file_named_like_a_module_is_loaded_and_stands_for_no_module(named: Path) -> None:
+    files = [str(named / f"{name}.py") for name in NAMES]
+    command = [sys.executable, "-P", "-c", LOAD + FOUND, *files]
+    ran = subprocess.run(command, cwd=named, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    *loaded, found = ran.stdout.splitlines()
+    assert [line.split()[0] for line in loaded] == ["True"] * len(NAMES), ran.stdout
+    assert [Path(origin).parent == named for origin in found.split()] == [False, False, False, False, True]
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_named_like_a_module_runs_in_workers_too(named: Path, name: str) -> None:
+    ran = penstock(named, "run", f"{name}.py:orders", "--once", "--cores", "1")
+    assert ran.returncode == 0, ran.stderr
+    (written,) = (named / f"out-{name}").rglob("*.parquet")
+    assert pq.read_table(written)["n"].to_pylist() == [42]
 
 
 def takes_schema(function: object) -> bool:

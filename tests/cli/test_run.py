@@ -17,6 +17,7 @@ from pyspark import cloudpickle
 from penstock.cli.pipeline_file import load
 from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock
+from penstock.spark_runtime.fork_client import FOLDERS
 
 Command = Callable[..., Any]
 PIPELINE = """
@@ -36,7 +37,7 @@ def orders(spark):
 def _imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Files change the path of imports, and the loaded modules."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv(FOLDERS, os.environ.get(FOLDERS, ""))
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -49,7 +50,7 @@ def test_a_file_imports_modules_beside_it_also_in_workers(tmp_path: Path) -> Non
     (tmp_path / "a.py").write_text(PIPELINE.format(name="a"))
     found = load(f"{tmp_path}/a.py:orders")
     assert (found.name, found.every) == ("orders", timedelta(seconds=1))
-    assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
+    assert os.environ[FOLDERS].split(os.pathsep)[0] == sys.path[-1] == str(tmp_path)
 
 
 def test_functions_of_a_file_go_to_workers_by_value(tmp_path: Path) -> None:
@@ -59,6 +60,15 @@ def test_functions_of_a_file_go_to_workers_by_value(tmp_path: Path) -> None:
     sent = cloudpickle.dumps(sys.modules["pipeline_b"].times)  # type: ignore[no-untyped-call]
     del sys.modules["pipeline_b"]
     assert pickle.loads(sent)(7) == 42
+
+
+@pytest.mark.parametrize("text", ["from queue import FACTOR", "import queue; queue.FACTOR"])
+def test_a_module_beside_a_file_with_a_taken_name_is_named(tmp_path: Path, penstock: Command, text: str) -> None:
+    (tmp_path / "queue.py").write_text("FACTOR = 7")
+    (tmp_path / "d.py").write_text(text)
+    ran = penstock("run", f"{tmp_path}/d.py:orders")
+    assert ran.code == 1 and ran.err.startswith(("penstock: ImportError: ", "penstock: AttributeError: "))
+    assert f"({tmp_path}/d.py, line 1: {text}). Next: rename queue.py: Python, or a package" in ran.err
 
 
 def test_a_relative_path_is_one_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +108,10 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path, penstock: Command, name: 
     [
         ("orders = 5", "orders in .* is not a pipeline. Next: mark a function"),
         ("", "there is no orders in .*"),
+        (
+            "import sys\nsys.exit(0)",
+            r"the file ends the program: sys.exit\(0\) \(.*line 2.*Next: remove",
+        ),
         ("raise SystemError('no')", r"SystemError: no \(.*line 1: raise SystemError"),
         (
             "from penstock.errors import PenstockError\nraise PenstockError('own', next='do')",

@@ -23,12 +23,12 @@ from penstock.codec.connect_schema import (
     envelope_schema,
     key_schema,
     spark_type,
-    topic_name,
 )
 from penstock.codec.protobuf import protobuf_schema
 from penstock.codec.text_formats import json_schema
 from penstock.database.cql_types import CqlType, parse_type
 from penstock.errors import PenstockError
+from penstock.wire.topic_names import topic_name
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 LIST = ("array", "map")

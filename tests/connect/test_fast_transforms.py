@@ -28,7 +28,7 @@ def struct(fields: dict[str, Schema], name: str, optional: bool = False) -> Sche
     return {"type": "struct", "fields": members, "optional": optional, "name": name}
 
 
-KEY = struct({"id": NUMBER}, "shop.t.Key")
+KEY = struct({"id": NUMBER, "at": NUMBER}, "shop.t.Key")
 EVENT = struct(
     {
         "before": struct(ROW, "shop.t.Before", True),
@@ -67,6 +67,26 @@ UNWRAP = st.fixed_dictionaries(
         "route.by.field": st.just("name"),
     },
 )
+DROP = "drop.fields.header.name"
+LISTS = ('["name"]', '["id", "n", "zz"]', '["n", 5]', "[]", "name", "5")
+INSERTED = st.builds(
+    lambda text, of: {"type": f"{KAFKA}InsertHeader", "header": "without", "value.literal": text, **of},
+    st.sampled_from(LISTS),
+    st.sampled_from([{}, {"predicate": "gone", "negate": "true"}, {"predicate": "gone"}]),
+)
+DROPPING = st.builds(
+    lambda unwrap, more: {**unwrap, DROP: "without", **more},
+    UNWRAP,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "drop.fields.from.key": st.just("true"),
+            "drop.fields.keep.schema.compatible": st.just("false"),
+            "predicate": st.just("gone"),
+        },
+    ),
+)
+"""Of fields that a header lists, which some records may not have."""
 BY_TABLE = st.fixed_dictionaries(
     {"type": st.just(f"{DEBEZIUM}ByLogicalTableRouter"), "topic.regex": st.sampled_from([r"shop\.(.*)", "other"])},
     optional={"key.enforce.uniqueness": st.just("false"), "schema.name.adjustment.mode": st.just("avro")},
@@ -92,6 +112,7 @@ CHAINS = st.builds(
     st.one_of(st.none(), LATER),
     LATER,
 )
+DROPS = st.builds(lambda *steps: [*steps], INSERTED, INSERTED, DROPPING, LATER)
 Made = tuple[int, str, Any, Any, tuple[tuple[str, bytes | None], ...]]
 """A record's number, topic, key and value with their schemas, and headers."""
 
@@ -100,7 +121,7 @@ def on_records(config: dict[str, str], events: list[Any]) -> list[Made]:
     step, made = RecordChain(tuple(chosen(config, OF_SOURCES))).start(), []
     for number, event in enumerate(events):
         value = NOTHING if event is None else Part(EVENT, event)
-        record = step(ConnectRecord(TOPIC, NOWHERE, NOWHERE, None, Part(KEY, {"id": number % 4}), value))
+        record = step(ConnectRecord(TOPIC, NOWHERE, NOWHERE, None, Part(KEY, {"id": number % 4, "at": 1}), value))
         if record is not None:
             headers = tuple((name, header_text(part)) for name, part in record.headers)
             made.append((number, record.topic, _sorted(record.key), _sorted(record.value), headers))
@@ -121,7 +142,7 @@ def _in_order(schema: Any) -> Any:
 def on_columns(spark: SparkSession, config: dict[str, str], events: list[Any]) -> list[Made]:
     types = spark_types.StructType().add("number", spark_types.IntegerType())
     types = types.add("key", spark_type(KEY)).add("value", spark_type(EVENT))
-    frame = spark.createDataFrame([(n, {"id": n % 4}, event) for n, event in enumerate(events)], types)
+    frame = spark.createDataFrame([(n, {"id": n % 4, "at": 1}, event) for n, event in enumerate(events)], types)
     (transform,) = chain(config)
     given = TypedRecords(frame, TOPIC, RecordPart(F.col("key"), KEY), (RecordPart(F.col("value"), EVENT),))
     records = transform(given)
@@ -162,6 +183,21 @@ def on_columns(spark: SparkSession, config: dict[str, str], events: list[Any]) -
 )
 @given(CHAINS, st.lists(EVENTS, min_size=30, max_size=30))
 def test_columns_hold_what_the_same_transforms_make_of_records(
+    spark: SparkSession, steps: list[dict[str, str]], events: list[Any]
+) -> None:
+    config = config_of(*steps, **PREDICATES)
+    assert on_columns(spark, config, events) == on_records(config, events)
+
+
+@settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(DROPS, st.lists(EVENTS, min_size=30, max_size=30))
+def test_a_source_drops_the_fields_that_a_sink_drops(
     spark: SparkSession, steps: list[dict[str, str]], events: list[Any]
 ) -> None:
     config = config_of(*steps, **PREDICATES)

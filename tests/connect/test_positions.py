@@ -327,6 +327,7 @@ def test_arguments_replace_the_worker_s_file(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("key.converter=org.example.C", "key.converter cannot be org.example.C .*use one of: .*JsonConverter"),
+        ("value.converter=", "value.converter cannot be empty .*use one of: .*JsonConverter"),
         ("config.providers=v", "config.providers.v.class cannot be '' .*use one of: .*EnvVarConfigProvider"),
         ("fetch.max.decompressed.bytes=0", "fetch.max.decompressed.bytes cannot be '0' .*a number of bytes above 0"),
         ("fetch.max.decompressed.bytes=1e9", "fetch.max.decompressed.bytes cannot be '1e9'"),

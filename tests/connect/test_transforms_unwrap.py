@@ -92,6 +92,34 @@ def test_rows_are_routed_by_a_text_column(spark: SparkSession) -> None:
         unwrapped(spark, add_fields="change.ttl")
 
 
+WITHOUT = {"type": f"{KAFKA}InsertHeader", "header": "without", "value.literal": '["name", "zz"]'}
+DROP = EXTRACT | {"drop.fields.header.name": "without", "delete.tombstone.handling.mode": "rewrite-with-tombstone"}
+
+
+def test_a_header_lists_fields_to_drop(spark: SparkSession) -> None:
+    records = sent(spark, USERS, CHANGES, config_of(WITHOUT, DROP | {"add.fields": "op", "route.by.field": "name"}))
+    left = [{"id": 1, "__deleted": "false"}, {"id": 1, "__deleted": "true"}, {"id": 2, "__deleted": "true"}]
+    expected = [left[0] | {"__op": "c"}, left[0] | {"__op": "u"}, left[1] | {"__op": "d"}, None]
+    assert [record.value for record in records] == [*expected, left[2] | {"__op": "d"}, None]
+    assert [record.topic for record in records[:3]] == ["a", "b", "b"]
+    assert all(record.types == {"id": "int32", "__deleted": "string", "__op": "string"} for record in records[:3])
+    assert [record.headers for record in records[:1]] == [[("without", '["name","zz"]')]]
+
+
+def test_what_a_header_lists_is_known_before_the_first_record(spark: SparkSession) -> None:
+    table = Table({"id": "int", "tags": "frozen<list<text>>"}, ["id"])
+    changes = [{"kind": INSERT, "key": (1,), "after": (1, ["id"])}]
+    of_field = {"type": f"{KAFKA}HeaderFrom$Value", "fields": "op", "headers": "without", "operation": "copy"}
+    own = DROP | {"drop.fields.header.name": "__after_tags", "add.headers": "after.tags"}
+    for steps in ([of_field, DROP], [own]):
+        with pytest.raises(PenstockError, match=r"each record would lose other fields.*insert the header with Ins"):
+            sent(spark, table, changes, config_of(*steps))
+    # The first header of the name counts, and one that is dropped does not.
+    for steps in ([WITHOUT, of_field, DROP], [of_field, {"type": f"{KAFKA}DropHeaders", "headers": "without"}, DROP]):
+        (record,) = sent(spark, table, changes, config_of(*steps))
+        assert record.value == {"id": 1, "tags": ["id"], "__deleted": "false"}
+
+
 def test_deleted_ranges_and_events_without_images_have_no_row(spark: SparkSession) -> None:
     changes: list[dict[str, Any]] = [
         {"kind": RANGE_DELETE, "key": (1, None), "range": ((3,), True, (9,), False)},

@@ -27,6 +27,7 @@ CASES: dict[str, Wrong] = {
     "a dash": ({TABLES: "my-ks.t"}, TABLES, "my-ks.t.*in double quotes"),
     "no prefix": ({"topic.prefix": None}, "topic.prefix", "Missing required configuration"),
     "prefix": ({"topic.prefix": "a b"}, "topic.prefix", "a b.*letters, digits"),
+    "topic of signals": ({"signal.kafka.topic": "a b"}, "signal.kafka.topic", "a b.*letters, digits"),
     "delimiter": ({"topic.delimiter": "/"}, "topic.delimiter", "/.*one of"),
     "another class": ({"connector.class": "org.example.X"}, "connector.class", f"org.example.X.*{CLASS}"),
     "no tasks": ({"tasks.max": "0"}, "tasks.max", "0.*at least 1"),

@@ -200,7 +200,7 @@ with http_server({"GET /status": status()}) as made:
     print(made.url, flush=True)
     sys.stdin.read()
 """
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "support")}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )

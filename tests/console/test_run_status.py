@@ -178,6 +178,20 @@ def test_edges_have_the_rates_of_what_they_stand_for(monkeypatch: pytest.MonkeyP
     }
 
 
+def test_the_rows_of_a_sink_with_several_topics_are_on_none_of_its_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(HERE, None)
+    monkeypatch.setattr(run_polling, "time", SimpleNamespace(monotonic=iter([10.0, 12.0]).__next__))
+    for rows in (10, 50):
+        sink = query()["sinks"][0] | {"rows_total": rows, "other_nodes": 1}
+        told = status(queries=[query(sinks=[sink], rows_per_second=20.0)])
+        told["graph"]["nodes"].append(told["graph"]["nodes"][-1] | {"id": "topic:more", "name": "more"})
+        told["graph"]["edges"].append({"source": "query:orders", "target": "topic:more"})
+        run.take(b"", known(told))
+    shown = overview({"orders": run}, [], {})
+    assert [one["target"] for one in shown["graph"]["edges"] if "rate" in one] == ["query:orders"]
+    assert shown["runs"][0]["queries"][0]["rows_per_second"] == 20.0
+
+
 def test_the_graphs_of_two_runs_are_joined_at_their_topics() -> None:
     first, second = status("first"), status("second")
     second["graph"]["nodes"][0] |= {"id": "topic:out", "name": "out"}

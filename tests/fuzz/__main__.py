@@ -9,9 +9,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+SUPPORT = Path(__file__).parents[1] / "support"
+sys.path.extend(map(str, (SUPPORT, *SUPPORT.glob("*/"))))
 
-from .watch import ENDLESS, Report, names, run, run_case
+from .watch import ENDLESS, Report, names, run, run_case  # noqa: E402
 
 
 def main() -> int:

@@ -131,8 +131,7 @@ def _process(report: Report, arguments: list[str], env: dict[str, str]) -> tuple
 
 
 def _environment(env: dict[str, str]) -> dict[str, str]:
-    paths = [str(TESTS), str(TESTS / "support"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **env}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)]), **env}
 
 
 def _watch(process: subprocess.Popen[bytes], slate: Slate) -> str:

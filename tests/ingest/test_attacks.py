@@ -46,7 +46,13 @@ schema = "checked.json"
 body = "2 seconds"
 idle = "{idle}"
 """
-SCHEMA = '{"properties": {"a": {"items": {"type": "string"}}, "b": {"anyOf": [{"type": "string"}, {"maxItems": 1}]}}}'
+SCHEMA = """{
+    "properties": {
+        "a": {"items": {"type": "string"}}, "b": {"anyOf": [{"type": "string"}, {"maxItems": 1}]},
+        "p": {"pattern": "^(a+)+$"}, "q": {"items": {"pattern": "^(.*a){20}b$"}}, "f": {"format": "regex"}
+    },
+    "patternProperties": {"^(x+x+)+y$": false}
+}"""
 TOPICS = 300
 """Further topics, so that the page about them is large."""
 SLOWEST = patience(5)
@@ -84,10 +90,25 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         (request("checked", wrong_items(8, 100_000)), 400),
         (request("checked", wrong_items(1, 490_000)), 400),
         (request("checked", wrong_items(8, 490_000, "b")), 400),
+        (request("checked", b'{"p": "%b!"}' % (b"a" * 900_000)), 400),
+        (request("checked", b'{"q": [%b]}' % b",".join([b'"%b!"' % (b"a" * 9000)] * 100)), 400),
+        (request("checked", b'{"f": "%b"}' % (b"(" * 900_000)), 400),
+        (request("checked", b'{"%b": 1}' % (b"x" * 900_000)), 202),
         (request("raw", b"[" + b"1," * 4_000_000 + b"1]"), 413),
         (request("raw", b"12\n" * 2_700_000, kind="application/x-ndjson"), 413),
     ],
-    ids=["empty members", "wrong items", "more of them", "of anyOf", "numbers", "lines"],
+    ids=[
+        "empty members",
+        "wrong items",
+        "more of them",
+        "of anyOf",
+        "text",
+        "texts",
+        "format",
+        "name",
+        "numbers",
+        "lines",
+    ],
 )
 def test_a_body_that_costs_much_holds_up_nobody(target: Server, attack: bytes, status: int) -> None:
     pid = target.process.pid

@@ -16,7 +16,7 @@ from waiting import PATIENCE, until
 
 from penstock.local import java
 
-SOURCE = Path(__file__).parents[1] / "support/Post.java"
+SOURCE = Path(__file__).parents[1] / "support/http/Post.java"
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from penstock.cli import ingest
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.ingest import ingest_server
-from penstock.ingest.event_schema import load
+from penstock.ingest.event_schema import Numbered, load
 from penstock.ingest.ingest_settings import Given, IngestLimits, NoServers, Times, Tls, read
 from penstock.serve.access.callers import ApiKeys, Rate, RefusedCaller
 
@@ -83,6 +85,14 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
         read(file, Given())
 
 
+SLOW = r"^(a+)+\1$", "^(?!x)(a+)+$", "(?<=(a|aa)+)b", r"^(\p{L}{1,100}){1,100}$"
+"""Patterns whose time is not that of the text, and one whose compiled form is large."""
+SCHEMAS: list[Callable[[str], str]] = [
+    lambda slow: json.dumps({"$ref": "#/$defs/b", "$defs": {"b": {"items": {"pattern": slow}}}}),
+    lambda slow: json.dumps({"patternProperties": {slow: {}}}),
+]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -91,6 +101,11 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
         ('{"type": "objekt"}', 'it is not a valid JSON schema: "objekt" is not valid'),
         ('{"$ref": "https://example.org/x.json"}', "it is not a valid JSON schema: .*https://example.org/x.json"),
         ('{"properties": {"a": {"pattern": "("}}}', "it is not a valid JSON schema"),
+        *(
+            (schema(slow), f"{re.escape(repr(slow))} at /.* is not a regular expression of linear")
+            for slow in SLOW
+            for schema in SCHEMAS
+        ),
     ],
 )
 def test_a_wrong_schema_is_told_with_its_topic(tmp_path: Path, text: str | None, told: str) -> None:
@@ -99,6 +114,15 @@ def test_a_wrong_schema_is_told_with_its_topic(tmp_path: Path, text: str | None,
         file.write_text(text)
     with pytest.raises(PenstockError, match=rf"{told}[\s\S]*schema of topic a"):
         load(file, "a")
+
+
+def test_a_pattern_may_have_a_length_in_letters_of_all_languages(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({"properties": {"name": {"pattern": r"^[\p{L} ]{1,100}$"}}}))
+    checked = load(file, "a")
+    names = "Zoë Ångström", "4"
+    problems = checked.problems([Numbered(number, {"name": name}, 50) for number, name in enumerate(names)], most=9)
+    assert [problem.index for problem in problems] == [1]
 
 
 def test_file_folder_and_command_line_go_together(tmp_path: Path) -> None:

@@ -249,8 +249,7 @@ def test_a_driver_killed_in_the_middle_writes_nothing_twice(
     spark: SparkSession, services: Services, topic: str, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
-    here = Path(__file__).parent
-    modules = {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent / "support")))}
+    modules = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     driver = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, services.kafka, topic, str(checkpoint)],
         env=os.environ | modules,

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from penstock.spark_runtime.fork_client import FOLDERS
+
 
 @pytest.fixture(autouse=True)
 def own_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv(FOLDERS, os.environ.get(FOLDERS, ""))
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -122,8 +122,10 @@ def test_each_query_is_an_object(tmp_path: Path, services: Services) -> None:
     assert told[0]["columns"] == {"value": "string"}
 
 
-def test_all_that_is_missing_is_told_at_once(tmp_path: Path, services: Services) -> None:
-    ran = check(tmp_path, "shop.py:missing", cql=services.cql)
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("command", ["check", "graph"])
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path, services: Services, command: str) -> None:
+    ran = check(tmp_path, "shop.py:missing", cql=services.cql, command=command)
     assert (ran.returncode, ran.stdout) == (1, "")
     first, *faults = ran.stderr[ran.stderr.index("penstock: ") :].splitlines()
     assert first == "penstock: there are 4 faults:"

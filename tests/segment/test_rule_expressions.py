@@ -20,7 +20,8 @@ from penstock import segment
 from penstock.errors import PenstockError
 from penstock.segment import linear_regex
 from penstock.segment.backtracking import Ambiguous, require_linear
-from penstock.segment.bounded_predicates import LIKES, PATTERNS, REFLECTION, WORDS, bounded, linear_like
+from penstock.segment.bounded_predicates import LIKES, PATTERNS, REFLECTION, REGEX_WORDS, bounded
+from penstock.segment.linear_regex import linear_like
 
 SCHEMA = "person string, url string, n int, tags array<string>, at timestamp"
 LONG = "a" * 200_000
@@ -91,7 +92,7 @@ def frame(spark: SparkSession) -> DataFrame:
         ("n > 3 AND CAST(CAST(url AS INT) AS STRING) RLIKE '(a+)+b'", "for which it may fail.*make it a column"),
         ("url RLIKE '['", "cannot be read: Unclosed character class.*correct it"),
         ("reflect('java.lang.System', 'exit', 1) = 1", "a rule may not call a method of Java"),
-        ("(SELECT count(*) FROM range(2) WHERE 'a' RLIKE '(a+)+b') = 1", "a regular expression and a subquery"),
+        ("(SELECT count(*) FROM range(2) WHERE 'a' RLIKE '(a+)+b') = 1", "it has a subquery"),
         ("true, 2L, 0L) + if(false", "Spark refuses 'true, 2L"),
         ("url LIKE '" + "%a" * 1001 + "'", "more than 1000 pieces"),
     ],
@@ -128,7 +129,7 @@ def test_functions_with_expressions_are_known_by_their_names(spark: SparkSession
     classes = {one.getName(): one.getClassName().rpartition(".")[2] for one in about}
     known = {*PATTERNS, *LIKES, *REFLECTION, "Like", "ILike", "RegExpCount", "RegExpSubStr"}
     own = {name for name, kind in classes.items() if kind in known or re.search("RegExp|Like$|Regex", kind)}
-    assert len(own) > 15 and {name for name in own if not WORDS.search(name)} == set()
+    assert len(own) > 15 and {name for name in own if not REGEX_WORDS.search(name)} == set()
     assert {classes[name] for name in own} <= known
 
 

@@ -103,6 +103,7 @@ def test_what_is_wrong_is_told_with_the_next_step(served: Served) -> None:
         ({"to": "t"}, None, 400, "does not say what to deliver"),
         ({"to": "t", "mode": "half"}, None, 400, "does not say what to deliver"),
         ({"to": "a b", "mode": "full"}, None, 400, "is not a valid topic name"),
+        ({"to": "..", "mode": "full"}, None, 400, "is not a valid topic name"),
         (b" " * 20_000, None, 413, "a request may have 10000 bytes"),
     ):
         found, answer, _ = served.ask(path, body, key)

@@ -18,7 +18,7 @@ import pytest
 from waiting import PATIENCE, until
 
 from penstock.spark_runtime import fork_server
-from penstock.spark_runtime.fork_client import SERVER
+from penstock.spark_runtime.fork_client import FOLDERS, SERVER
 
 TOLD = """
 import json, os, sys
@@ -120,6 +120,16 @@ def test_a_module_runs_as_python_would_run_it(
 def test_other_commands_run_too(program: Path, arguments: list[str]) -> None:
     found, wanted = [subprocess.check_output([each, *arguments]) for each in (program, sys.executable)]
     assert found == wanted
+
+
+@pytest.mark.parametrize("seed", ["0", "12"], ids=["forked", "by Python itself"])
+def test_a_module_of_a_user_stands_for_no_other(program: Path, tmp_path: Path, seed: str) -> None:
+    """Neither one of the user's folder nor one of the current folder, which are the same here."""
+    for name in ("json", "numbers", "pyspark", "runpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemError('not this one')")
+    (tmp_path / "asked.py").write_text("import json, numbers, sys, pyspark.daemon\nprint(json.dumps(sys.argv[1:]))")
+    environment = os.environ | {FOLDERS: str(tmp_path), "PYTHONHASHSEED": seed}
+    assert subprocess.check_output([program, "-m", "asked", "7"], env=environment, cwd=tmp_path) == b'["7"]\n'
 
 
 def test_a_daemon_of_spark_ends_when_it_has_no_workers(program: Path) -> None:

@@ -22,7 +22,7 @@ from penstock.local.services import Services
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SUPPORT = ROOT / "tests/support"
+SUPPORT = ROOT / "tests/support/spark"
 PAGE = ROOT / "docs/notebook.md"
 CLICKS = 6
 LONGEST = patience(300)

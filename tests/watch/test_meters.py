@@ -12,9 +12,9 @@ from penstock.metrics import delays
 from penstock.metrics.delays import SinkCounts
 from penstock.run.supervise import is_batch
 from penstock.watch.graph import QUERY, STATE, TOPIC, Graph, Node
-from penstock.watch.meters import Meters
+from penstock.watch.meters import Meters, _places
 from penstock.watch.program import Program
-from penstock.watch.query_meter import NO_DATA, STATES, SourceMeter, quantile
+from penstock.watch.query_meter import NO_DATA, STATES, SinkMeter, SourceMeter, quantile
 from penstock.watch.status import ready, status
 
 NAMES = ("behind", "changes", "lookup", "topic", "window")
@@ -410,6 +410,14 @@ def test_a_state_has_its_name_in_the_pipeline_beside_one_of_spark() -> None:
     operators = [{"operatorName": name, **numbers} for name in ("stateStoreSave", "transformWithStateInPySparkExec")]
     fed.progress(told | {"stateOperators": operators})
     assert [one["operator"] for one in fed.status()["queries"][0]["states"]] == ["stateStoreSave", "groups"]
+
+
+def test_a_sink_says_of_how_many_topics_its_rows_are() -> None:
+    written = [[Node(f"topic:{name}", TOPIC, name, "kafka", "a:1") for name in "abcd"]]
+    fed = Fed()
+    fed.pipeline.planned("shop.one", Graph(), [], [SinkMeter(*place) for place in _places(written)], {})
+    (sink,) = fed.status()["queries"][-1]["sinks"]
+    assert (sink["name"], sink["node"], sink["other_nodes"]) == ("topic a,b,c,d", "topic:a", 3)
 
 
 def test_a_topic_of_two_clusters_is_two_nodes_of_a_run() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -32,6 +33,8 @@ from penstock.spark_runtime.logical_plan import require_streamable
 from penstock.spark_runtime.session import local_session, until_end
 from penstock.spark_runtime.settings import CORES
 
+T = TypeVar("T")
+
 
 def add(parser: ArgumentParser) -> None:
     add_target(parser)
@@ -48,21 +51,32 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    with on_trial(lacks_session) as trial:
-        pipeline = load_without_spark(args.target)
-        # Real-time mode asks for a core for each partition; these do no work here.
-        spark = local_session("penstock-check", args.cores or SLOTS)
-        with until_end(spark):
-            pipeline = pipeline or load(args.target)
-            queries = queries_within(args.wait, pipeline, spark)
-            # Queries with a part that is missing cannot be looked at.
-            looks = [] if trial.faults else _checked(pipeline, queries, spark, checkpoints(args), args.wait)
-    for report in looks:
+    def look(pipeline: Pipeline, queries: dict[str, Query], spark: SparkSession) -> list[dict[str, Any]]:
+        return _checked(pipeline, queries, spark, checkpoints(args), args.wait)
+
+    for report in on_trial_with_spark(args.target, "penstock-check", args.cores or SLOTS, args.wait, look):
         print(json.dumps(report) if args.json else _as_text(report))
     return 0
 
 
-def load_without_spark(target: str) -> Pipeline | None:
+def on_trial_with_spark(
+    target: str, name: str, cores: int, wait: int, look: Callable[[Pipeline, dict[str, Query], SparkSession], T]
+) -> T:
+    """What `look` finds in a pipeline's queries, which are made on trial; raises PenstockError with all faults."""
+    with on_trial(lacks_session) as trial:
+        pipeline = _load_without_spark(target)
+        # Real-time mode asks for a core for each partition; these do no work here.
+        spark = local_session(name, cores)
+        with until_end(spark):
+            pipeline = pipeline or load(target)
+            queries = _queries_within(wait, pipeline, spark)
+            # Queries with a part that is missing cannot be looked at.
+            if not trial.faults:
+                return look(pipeline, queries, spark)
+    raise AssertionError("a trial with faults raises them")
+
+
+def _load_without_spark(target: str) -> Pipeline | None:
     """The pipeline, with errors of the file before Spark has started; None if the file needs Spark."""
     try:
         return load(target)
@@ -90,7 +104,7 @@ def _checked(
     return looks
 
 
-def queries_within(wait: int, pipeline: Pipeline, spark: SparkSession) -> dict[str, Query]:
+def _queries_within(wait: int, pipeline: Pipeline, spark: SparkSession) -> dict[str, Query]:
     """The pipeline's queries; raises PenstockError if it still waits for a server after `wait` seconds."""
     over = threading.Event()
     timer = threading.Timer(wait, over.set)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 
+from pyspark.sql import SparkSession
+
 from penstock.cli.arguments import add_target, add_wait
-from penstock.cli.check import load_without_spark, queries_within
+from penstock.cli.check import on_trial_with_spark
 from penstock.cli.output import printable, to_pipe
-from penstock.cli.pipeline_file import load
 from penstock.cli.run import SLOTS
-from penstock.spark_runtime.session import local_session, until_end
+from penstock.query.query import Query
+from penstock.run.pipeline import Pipeline
 from penstock.watch.graph import Graph, graph_of
 
 TEXT, MERMAID, JSON = "text", "mermaid", "json"
@@ -29,11 +31,10 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    pipeline = load_without_spark(args.target)
-    spark = local_session("penstock-graph", SLOTS)
-    with until_end(spark):
-        pipeline = pipeline or load(args.target)
-        graph = graph_of(pipeline.name, queries_within(args.wait, pipeline, spark))
+    def look(pipeline: Pipeline, queries: dict[str, Query], spark: SparkSession) -> Graph:
+        return graph_of(pipeline.name, queries)
+
+    graph = on_trial_with_spark(args.target, "penstock-graph", SLOTS, args.wait, look)
     with to_pipe():
         print("\n".join(_lines(graph, args.format)))
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from penstock.errors import PenstockError
 from penstock.process.paths import is_file
 from penstock.run.pipeline import Pipeline, blame
 from penstock.spark_runtime.pickled import send_by_value
+from penstock.spark_runtime.user_modules import add_folder
 
 
 def load(target: str) -> Pipeline:
@@ -43,7 +43,8 @@ def _load_file(file: Path) -> ModuleType:
     if not is_file(file):
         raise PenstockError(f"there is no file {file}", where=f"in {Path.cwd()}", next=_near(file))
     path = file.resolve()
-    _import_beside(path)
+    # Modules beside the file are found, also in Spark's workers, as with `python FILE.py`, but after all others.
+    add_folder(str(path.parent))
     # The prefix keeps a file called json.py from replacing that module.
     name = f"pipeline_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -53,8 +54,11 @@ def _load_file(file: Path) -> ModuleType:
     sys.modules[name] = module
     # Spark's workers get the file's functions and classes by value: they could not import them by this name.
     send_by_value(module)
-    with blame(path):
-        spec.loader.exec_module(module)
+    try:
+        with blame(path):
+            spec.loader.exec_module(module)
+    except PenstockError as error:
+        raise _taken_name(error, path) from error.__cause__
     return module
 
 
@@ -66,11 +70,17 @@ def _near(file: Path) -> str:
     return "check the path"
 
 
-def _import_beside(path: Path) -> None:
-    """Let the file, also in Spark's workers, import modules from its own folder, as with `python FILE.py`."""
-    folder = str(path.parent)
-    sys.path.insert(0, folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+def _taken_name(error: PenstockError, path: Path) -> PenstockError:
+    """The error; it says so if a module beside the file was meant, and another of the same name was imported."""
+    cause = error.__cause__
+    name = cause.name if isinstance(cause, ImportError) else getattr(getattr(cause, "obj", None), "__name__", None)
+    beside, module = path.with_name(f"{name}.py"), sys.modules.get(str(name))
+    if not isinstance(cause, ImportError | AttributeError) or not module or not is_file(beside):
+        return error
+    if getattr(module, "__file__", None) == str(beside):
+        return error
+    next = f"rename {beside.name}: Python, or a package that is installed, has a module of this name, which comes first"
+    return PenstockError(error.what, where=error.where, next=next)
 
 
 def lacks_session(error: PenstockError) -> bool:

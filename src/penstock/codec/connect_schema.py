@@ -45,11 +45,6 @@ def avro_name(name: str) -> str:
     return start + re.sub("[^A-Za-z0-9_.]", "_", name[1:])
 
 
-def topic_name(name: str) -> str:
-    """The topic name as Debezium adjusts it: characters that Kafka forbids become `_`."""
-    return re.sub("[^A-Za-z0-9._-]", "_", name)
-
-
 def key_schema(table: Layout, prefix: str) -> Schema:
     """The record key: key columns, all optional, in a required struct."""
     return _struct(_key_fields(table, table.key), f"{_base(table, prefix)}.Key")

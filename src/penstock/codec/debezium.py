@@ -15,12 +15,12 @@ from pyspark.sql import Column, DataFrame, functions as F
 from penstock.border.public import public
 from penstock.codec import change_frame, envelope
 from penstock.codec.change_frame import Layout, layout
-from penstock.codec.connect_schema import topic_name
 from penstock.codec.envelope import Format, deletes_one_row, key_headers
 from penstock.codec.problem import good_changes
 from penstock.codec.text_formats import Json
 from penstock.codec.typed_records import Codec, Transform, TypedRecords
 from penstock.errors import PenstockError
+from penstock.wire.topic_names import topic_name
 
 Place: TypeAlias = Literal[
     "kafka-key", "kafka-headers", "payload-key", "payload-before", "payload-after", "payload-diff"

@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from penstock.database import cells as loops
 from penstock.database.columns import DATE_EPOCH, TIME_UNITS, Cells
 from penstock.database.cql_types import CqlType
-from penstock.durations import MOST_DIGITS, NANOS_PER_DAY
+from penstock.durations import NANOS_PER_DAY
 from penstock.errors import PenstockError
 from penstock.native import Array
+from penstock.process.digits import MOST_DIGITS, integer
 
 MICROS_PER_MILLI = 1000
 
@@ -178,16 +179,7 @@ def varint_bytes(text: str) -> bytes:
     digits = text.removeprefix("-")
     if not digits.isdecimal():
         raise ValueError(text)
-    return _signed(_integer(digits) if digits == text else -_integer(digits))
-
-
-def _integer(digits: str) -> int:
-    """The number, converted by halves."""
-    if len(digits) <= MOST_DIGITS:
-        return int(digits)
-    half = len(digits) // 2
-    power: int = 10**half
-    return _integer(digits[:-half]) * power + _integer(digits[-half:])
+    return _signed(integer(digits) if digits == text else -integer(digits))
 
 
 def _signed(number: int) -> bytes:
@@ -200,7 +192,7 @@ def decimal_bytes(text: str) -> bytes:
     sign, digits, exponent = Decimal(text).as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(text)
-    unscaled = _integer("".join(map(str, digits)))
+    unscaled = integer("".join(map(str, digits)))
     return (-exponent).to_bytes(4, "big", signed=True) + _signed(-unscaled if sign else unscaled)
 
 

@@ -35,6 +35,12 @@ LARGE = 256 << 10
 """Bytes of an event above which not even the first error is made: with an `anyOf` that took 0.2 s for 1 MB."""
 NOT_LISTED = "the event does not satisfy the schema"
 """The reason when the answer already lists enough problems."""
+LINEAR = jsonschema_rs.RegexOptions(size_limit=10 << 20)
+"""The engine of `pattern` and `patternProperties`: its time grows with the event's size only, whatever the event has.
+The library's own engine goes back and tries again for look-around and back-references: `^(a+)+\\1$` held a worker for
+4 s with an event of 1 MB. The limit is in bytes of a compiled expression."""
+NOT_LINEAR = 'is not a "regex"'
+"""The end of what the library says of another expression."""
 TOO_LARGE_TO_SAY = f"{NOT_LISTED}; what is wrong is listed for events of at most {LARGE} bytes"
 
 
@@ -52,7 +58,7 @@ class Schema:
 
     def __init__(self, document: Any) -> None:
         self.document = document
-        options: dict[str, Any] = {"validate_formats": True, "offline": True}
+        options: dict[str, Any] = {"validate_formats": True, "offline": True, "pattern_options": LINEAR}
         self._one = jsonschema_rs.validator_for(document, **options)
         registry = jsonschema_rs.Registry([(EVENT, document)], retriever=_not_here)
         many = {"type": "array", "items": {"$ref": EVENT}}
@@ -102,8 +108,19 @@ def load(file: Path, topic: str) -> Schema:
     try:
         return Schema(document)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        said = getattr(error, "message", str(error))
-        raise PenstockError(f"it is not a valid JSON schema: {said}", where=where, next="correct the file") from error
+        said, step = _reason(error)
+        raise PenstockError(f"it is not a valid JSON schema: {said}", where=where, next=step) from error
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """What is wrong with a schema, and what to do."""
+    said = getattr(error, "message", str(error))
+    if not isinstance(error, jsonschema_rs.ValidationError) or not said.endswith(NOT_LINEAR):
+        return said, "correct the file"
+    path = error.instance_path
+    expression = path[-1] if path[-2:-1] == ["patternProperties"] else error.instance
+    what = f"{shortened(str(expression))!r} at {pointer(path)} is not a regular expression of linear time"
+    return what, "write it without look-around, back-references and long repetitions; maxLength bounds a length"
 
 
 def pointer(path: Sequence[str | int]) -> str:

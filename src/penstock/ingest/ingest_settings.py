@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.durations import TOPIC_NAME, duration
+from penstock.durations import duration
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
 from penstock.process.paths import is_file
 from penstock.serve.access.callers import NOWHERE, ApiKey, Origins
+from penstock.wire.topic_names import is_topic_name
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 
@@ -274,7 +275,7 @@ def _topics(
     if not topics:
         raise PenstockError("no topic is given", where=where, next="write [topics.NAME] for each, or give --topics a,b")
     for name in topics:
-        if not TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        if not is_topic_name(name):
             raise PenstockError(
                 f"{name!r} is not a valid topic name", where=where, next="use letters, digits, . _ and -"
             )

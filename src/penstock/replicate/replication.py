@@ -12,7 +12,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.cdc.cdc_source import read
-from penstock.codec.connect_schema import topic_name
 from penstock.cql.cql_writer import described
 from penstock.database.access import Access
 from penstock.database.table_catalog import split_name
@@ -27,6 +26,7 @@ from penstock.replicate.table_scan import Side
 from penstock.replicate.target_schema import prepare
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
+from penstock.wire.topic_names import topic_name
 
 PATIENCE = timedelta(minutes=5)
 

@@ -150,6 +150,12 @@ def blame(file: str | Path) -> Iterator[None]:
         raise PenstockError(
             f"SyntaxError: {error.msg}", where=where, next="correct this line, or those above"
         ) from error
+    except SystemExit as error:
+        raise PenstockError(
+            f"the file ends the program: sys.exit({error.code!r})",
+            where=_line(error, file) or str(file),
+            next='remove the call, or put it below `if __name__ == "__main__":`',
+        ) from error
     except Exception as error:
         place = _line(error, file) or str(file)
         # Spark asks a Python process for the columns of a source, and that process may have been killed.

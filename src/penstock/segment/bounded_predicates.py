@@ -1,33 +1,37 @@
-"""Regular expressions in the predicates of rules: none of them may hold a task.
+"""Predicates of rules: none of their functions and regular expressions may hold a task.
+
+Spark's own tree of a predicate is read. `repeat('x', 1000000000)` is a gigabyte for each event, and an `aggregate` that
+joins its result to itself doubles it for each element: a length or a count has to be a small constant, the result of
+`aggregate` has to be of one size, and of two texts that are multiplied with each other one has to be a constant.
 
 Spark runs RLIKE, LIKE and the functions with regular expressions in Java's engine, which needs more time than there is
-for `(a+)+b` and a long text, and cannot be interrupted. Here Spark's own tree of a predicate is read. An expression
-that Java finds in linear time stays as it is (`backtracking`). LIKE becomes such an expression (`linear_like`).
-Others are evaluated by RE2 in Python (`linear_regex`), and what RE2 cannot do is refused.
-
-Spark evaluates Python functions for all rows, and before all else: their argument must not be one that fails for rows
-that an earlier part of the predicate would have left out.
+for `(a+)+b` and a long text, and cannot be interrupted. An expression that Java finds in linear time stays as it is
+(`backtracking`). LIKE becomes such an expression (`linear_regex.linear_like`). Others are evaluated by RE2 in Python
+(`linear_regex`), and what RE2 cannot do is refused. Spark evaluates Python functions for all rows, and before all else:
+their argument must not be one that fails for rows that an earlier part of the predicate would have left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.errors import PenstockError
 from penstock.segment import linear_regex
 from penstock.segment.backtracking import Ambiguous, require_linear
+from penstock.segment.linear_regex import linear_like
 from penstock.spark_runtime.expressions import Expressions, kind
 from penstock.spark_runtime.logical_plan import each, require_classic
 
-WORDS = re.compile("like|regexp|split|str_to_map|parse_url|reflect|java_method", re.IGNORECASE)
-"""Without these words, a predicate calls none of the functions below."""
+REGEX_WORDS = re.compile("like|regexp|split|str_to_map|parse_url|reflect|java_method", re.IGNORECASE)
+"""Without these words, a predicate has no LIKE and no regular expression, and calls no method of Java."""
 PATTERNS = {
     "RLike": (1,),
     "RegExpReplace": (1,),
@@ -49,15 +53,49 @@ NEVER_FAIL = {
     *("StringTrim", "StringTrimLeft", "StringTrimRight", "Substring", "GetMapValue", "GetJsonObject", "StringReplace"),
     "PythonUDF",
 }
-MOST_PIECES = 1_000
-"""Pieces between the % of a pattern of LIKE: Java calls itself for each."""
-_SIMPLE_LIKE = re.compile(r"%?[^%_]*%?")
-"""For these, without an escape, Spark looks for the text itself."""
 NOT_IN_LAMBDAS = "use an expression without a repetition in another one, or a function of arrays outside of it"
+FUNCTION_WORDS = re.compile(
+    "repeat|space|pad|randstr|array_insert|format|printf|sequence|stack|explode|inline|aggregate|reduce"
+    r"|levenshtein|jaro|replace|array_join|concat_ws|\b(?:select|from|values|table)\b",
+    re.IGNORECASE,
+)
+"""Without these words, a predicate calls none of the following functions, and has no subquery."""
+MOST = 100
+"""How many times longer than what an event has a result may be; a length may be as large."""
+SIZES = {
+    "StringRepeat": 1,
+    "ArrayRepeat": 1,
+    "StringSpace": 0,
+    "StringLPad": 1,
+    "StringRPad": 1,
+    "BinaryPad": 1,
+    "RandStr": 0,
+    "ArrayInsert": 1,
+    "FormatNumber": 1,
+}
+"""Spark's expressions with a length or a count of elements of their result, and which child that is."""
+FORMATS = {"FormatString": 0}
+"""Those with widths in a format."""
+SERIES = ("Sequence", "Stack", "Explode", "PosExplode", "Inline")
+"""Those that make as many elements or rows as they are asked for."""
+FOLDS = ("ArrayAggregate",)
+"""Those that give their result to a function again."""
+PRODUCTS = {
+    "Levenshtein": (0, 1),
+    "JaroWinkler": (0, 1),
+    "StringReplace": (2,),
+    "RegExpReplace": (2,),
+    "ArrayJoin": (1,),
+    "ConcatWs": (0,),
+}
+"""Those whose cost or result is the product of their texts; one of these children has to be a constant."""
+GROWS = re.compile("string|binary|array|map|variant|char")
+"""Types whose values have no fixed size."""
+WIDTH = re.compile(r"%[^a-zA-Z%]*?(\d{3,})")
 
 
 class Unbounded(ValueError):
-    """A regular expression that may hold a task; `next` is what to write."""
+    """A part of a predicate that may hold a task; `next` is what to write."""
 
     def __init__(self, what: str, next: str) -> None:
         super().__init__(what)
@@ -69,17 +107,18 @@ def bounded(frame: DataFrame, texts: Sequence[str], where: Callable[[str], str])
 
     Raises PenstockError for what is refused; `where` names the rule that has the text.
     """
-    some = [text for text in dict.fromkeys(texts) if WORDS.search(text)]
+    some = [text for text in dict.fromkeys(texts) if REGEX_WORDS.search(text) or FUNCTION_WORDS.search(text)]
     if not some:
         return frame, {}
-    require_classic(frame, "a rule with LIKE or a regular expression")
+    require_classic(frame, "a rule with LIKE, a regular expression or a function that may hold a task")
     trees = Expressions(frame)
     tree = _Tree(trees)
     columns: dict[str, Column] = {}
     names: dict[str, str] = {}
     for number, (text, expression) in enumerate(zip(some, trees.of(some), strict=True)):
         try:
-            column = tree.bounded(expression)
+            require_bounded(trees, expression)
+            column = tree.bounded(expression) if REGEX_WORDS.search(text) else None
         except Unbounded as error:
             raise PenstockError(
                 f"the predicate {text!r} is refused: {error}", where=where(text), next=error.next
@@ -115,8 +154,6 @@ class _Tree:
             return node
         if name in REFLECTION:
             raise Unbounded("a rule may not call a method of Java", "use a function of Spark SQL")
-        if self._trees.is_a(node, "SubqueryExpression"):
-            raise Unbounded("it has a regular expression and a subquery", "join the table to the events instead")
         if name != "ParseUrl" and self._trees.is_a(node, "RuntimeReplaceable"):
             return self._or_same(node, node.replacement(), is_always, is_lambda)
         children = list(each(node.children()))
@@ -261,55 +298,56 @@ def _arrow_function(apply: linear_regex.Apply, type: str) -> Callable[[Column], 
     return column_function
 
 
-# LIKE.
+# Functions.
 
 
-def linear_like(pattern: str, escape: str) -> str | None:
-    """The expression of Java that is found in the texts that are LIKE the pattern; None if Spark's way is linear, too.
+def require_bounded(trees: Expressions, node: Any, times: int = 1) -> None:
+    """Raise Unbounded for the first function without a bound; what is around it makes `times` as much of its result."""
+    name, children = kind(node), list(each(node.children()))
+    if trees.is_a(node, "SubqueryExpression"):
+        raise Unbounded("it has a subquery, which is computed in each batch", "join the table to the events instead")
+    if name in SERIES:
+        raise _refused(node, "makes as many elements as it is asked for", "compare with BETWEEN, or use an array's own")
+    if name in SIZES:
+        times *= _size(node, children[SIZES[name]], times)
+    if name in FORMATS:
+        _require_narrow(node, children[FORMATS[name]])
+    if name in FOLDS and GROWS.search(children[1].dataType().simpleString()):
+        raise _refused(node, "may double its result with each element", "let it compute a number, a time or a boolean")
+    if name in PRODUCTS and not any(children[number].foldable() for number in PRODUCTS[name]):
+        raise _refused(node, "multiplies two texts of an event", "give it a constant as one of them")
+    for child in children:
+        require_bounded(trees, child, times)
 
-    Spark's own expression for `%a%b%c` goes back from c to every b, and from there to every a. To take the first a,
-    then the first b behind it, and so on, finds a match wherever there is one: Java does not go back into what it has
-    taken. Raises ValueError if the pattern has too many pieces.
-    """
-    tokens = _tokens(pattern, escape)
-    is_simple = _SIMPLE_LIKE.fullmatch(pattern) and escape not in pattern
-    if tokens is None or is_simple or sum(token is ANY for token in tokens) < 2:
+
+def _size(node: Any, size: Any, times: int) -> int:
+    """The length or count that a function is given; raises Unbounded if it is large, or comes from the event."""
+    if size.dataType().simpleString() == "string" or _is_null(size):
+        return 1
+    value = _value(size)
+    if value is None or abs(int(value)) * times > MOST:
+        inside = f", in a function that repeats it {times} times" if times > 1 else ""
+        raise _refused(node, f"is given {size.sql()[:100]}{inside}", f"give it a constant of at most {MOST // times}")
+    return max(1, abs(int(value)))
+
+
+def _is_null(node: Any) -> bool:
+    return kind(node) == "Literal" and node.value() is None
+
+
+def _value(node: Any) -> Any:
+    """The value of a constant; None for NULL, for what depends on the event, and for what Spark cannot cast."""
+    try:
+        return node.eval(None) if node.foldable() else None
+    except (PySparkException, Py4JJavaError):
         return None
-    pieces = _pieces(tokens)
-    if len(pieces) > MOST_PIECES:
-        raise ValueError(f"it has more than {MOST_PIECES} pieces between %")
-    first, *inner, last = pieces
-    taken = "".join(f"(?>.*?{piece})" for piece in inner if piece)
-    return rf"(?s)\A{first}{taken}" + (rf"(?>.*?{last}\z)" if last else "")
 
 
-ANY, ONE = object(), object()
-"""What % and _ stand for."""
+def _require_narrow(node: Any, format: Any) -> None:
+    text = _value(format)
+    if text is None or any(int(width) > MOST for width in WIDTH.findall(str(text))):
+        raise _refused(node, "has a width without a bound", f"give it a constant format with widths of at most {MOST}")
 
 
-def _tokens(pattern: str, escape: str) -> list[object] | None:
-    """Characters, ANY and ONE; None if the escape character stands before another character, which Spark refuses."""
-    tokens: list[object] = []
-    characters = iter(pattern)
-    for character in characters:
-        if character == escape:
-            escaped = next(characters, "")
-            if escaped not in ("_", "%", escape):
-                return None
-            tokens.append(escaped)
-        else:
-            tokens.append({"%": ANY, "_": ONE}.get(character, character))
-    return tokens
-
-
-def _pieces(tokens: list[object]) -> list[str]:
-    """The expressions of what is between %."""
-    pieces = [""]
-    for token, run in groupby(tokens):
-        if token is ANY:
-            pieces.append("")
-        elif token is ONE:
-            pieces[-1] += f".{{{len(list(run))}}}"
-        else:
-            pieces[-1] += rf"\x{{{ord(str(token)):x}}}" * len(list(run))
-    return pieces
+def _refused(node: Any, what: str, next: str) -> Unbounded:
+    return Unbounded(f"{node.prettyName()} {what}: {node.sql()[:200]}", next)

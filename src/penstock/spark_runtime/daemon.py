@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -20,6 +21,7 @@ from pyspark import daemon
 
 from penstock.native import shared_memory
 from penstock.process import log_lines
+from penstock.spark_runtime import user_modules
 
 OWN = "penstock.cdc.partition_read", "penstock.kafka.kafka_records", "penstock.kafka.kafka_writer"
 """Modules of our sources and sinks; packages that some of them need may be missing."""
@@ -77,6 +79,7 @@ def ending_quietly(work: Callable[..., int]) -> Callable[..., int]:
 
 if __name__ == "__main__":
     log_lines.begin()
+    user_modules.import_from(os.environ)
     load()
     freeze_what_stays()
     shared_memory.begin()

@@ -10,6 +10,13 @@ import sys
 
 SERVER = "PENSTOCK_FORK_SERVER"
 """Environment variable with the path of the server's socket."""
+FOLDERS = "PENSTOCK_MODULES"
+"""Environment variable with the folders of users' modules, which are searched last (`user_modules`)."""
+AS_MODULE = (
+    "import os, runpy, sys; del sys.argv[0]; sys.path += os.environ['PENSTOCK_MODULES'].split(os.pathsep); "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
+"""What `python -m` does, with these folders behind all others and without the current one before them."""
 PATIENCE = 10.0
 """Seconds until the server must have started the process; at first it loads the libraries."""
 TAKEN = b"\0"
@@ -21,6 +28,8 @@ def main() -> None:
         status = _forked(arguments[1:])
         if status is not None:
             sys.exit(status)
+        if FOLDERS in os.environ:
+            arguments = ["-P", "-c", AS_MODULE, *arguments[1:]]
     os.execv(sys.executable, [sys.executable, *arguments])
 
 

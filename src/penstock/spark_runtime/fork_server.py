@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,7 +31,7 @@ from typing import NoReturn
 
 from penstock.process import log_lines
 from penstock.process.paths import write_program
-from penstock.spark_runtime import fork_client, worker_waits
+from penstock.spark_runtime import fork_client, user_modules, worker_waits
 from penstock.spark_runtime.fork_client import SERVER, TAKEN
 
 LIBRARIES = (
@@ -46,7 +47,7 @@ LIBRARIES = (
     "penstock.cdc.cdc_source",
     "penstock.kafka.kafka_source",
 )
-"""Modules that Spark's processes need; none of them starts a thread, which a fork would not copy."""
+"""Modules that Spark's processes need; none of them starts a thread of Python, which a fork would not copy."""
 PATIENCE = 5.0
 """Seconds until a client must have sent its request."""
 MOST = 1 << 20
@@ -125,7 +126,7 @@ def _started(idle: float) -> subprocess.Popen[bytes]:
         worker_waits.listen(path.with_name(WAITS))
         os.environ[SERVER] = str(path)
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, str(listener.fileno()), str(path), str(idle)],
+            [sys.executable, "-P", "-m", __name__, str(listener.fileno()), str(path), str(idle)],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             # Spark gives its workers the same seed.
@@ -197,7 +198,7 @@ class Server:
         # Python reads the seed when it starts.
         wanted = request.environment.get("PYTHONHASHSEED", SEED) == SEED and _waits(client)
         try:
-            pid = os.fork() if wanted else None
+            pid = _fork() if wanted else None
         except OSError:
             pid = None
         if pid == 0:
@@ -283,6 +284,13 @@ def _request(client: socket.socket) -> ForkRequest:
         raise
 
 
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # From Python 3.12 on it warns of each thread. OpenBLAS and jemalloc have some, and prepare them for a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
 def _waits(client: socket.socket) -> bool:
     """Whether the client is still there; it has run Python itself if the server answered too late."""
     client.setblocking(False)
@@ -308,7 +316,10 @@ def _stand_for(request: ForkRequest) -> None:
     os.chdir(request.folder)
     sys.argv = request.arguments
     more = request.environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:1] = [request.folder, *(each for each in more if each and each not in sys.path)]
+    sys.path[:0] = [each for each in more if each and each not in sys.path]
+    # A user's file must not stand for a module of the same name in the imports of the libraries.
+    user_modules.import_from(request.environment)
+    sys.path.append(request.folder)
     # The name that ps and top show, in 15 bytes; only Linux has this file.
     with suppress(OSError):
         module = request.arguments[0]

@@ -258,7 +258,7 @@ def _written_topics(query: Query, target: str) -> list[str]:
         return [target.removeprefix("topic ")]
     if target.startswith("topics ") and target.endswith(".*"):
         # The same names as those of `cdc.events`.
-        from penstock.codec.connect_schema import topic_name
+        from penstock.wire.topic_names import topic_name
 
         prefix = target.removeprefix("topics ").removesuffix("*")
         tables = [node.name for node in _all(_sources(query)) if node.system == "cql"]

@@ -31,7 +31,6 @@ from pyspark.sql import types as st
 from penstock import __version__
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.codec.change_frame import is_change_frame
-from penstock.durations import TOPIC_NAME
 from penstock.errors import PenstockError
 from penstock.query.packed_rows import rows_schema
 from penstock.query.query import Query
@@ -40,6 +39,7 @@ from penstock.serve.http_client import Address, CannotBeSent, NoHttpAnswer, Untr
 from penstock.spark_runtime.logical_plan import analyzed, each
 from penstock.watch.graph import Node, lookup_nodes, sink_nodes, source_nodes
 from penstock.watch.probe import PORTS
+from penstock.wire.topic_names import is_topic_name
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def _named(node: Node) -> tuple[str, str] | None:
         return f"{parts.scheme}://{parts.netloc}", parts.path
     if node.system not in SCHEMES:
         return (node.system, node.name) if node.name else None
-    if node.system == "kafka" and not TOPIC_NAME.fullmatch(node.name):
+    if node.system == "kafka" and not is_topic_name(node.name):
         return None
     address, _, database = (node.address or "localhost").partition("/")
     first = address.split(",")[0].strip()

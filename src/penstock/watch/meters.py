@@ -146,13 +146,13 @@ class PipelineMeter(Observer):
             yield self._of.clock()
 
 
-def _places(of: Sequence[Sequence[Node]]) -> Iterator[tuple[str, str, str | None]]:
-    """The name, the id and the address of each source or sink, which may be several nodes of the graph."""
+def _places(of: Sequence[Sequence[Node]]) -> Iterator[tuple[str, str, str | None, int]]:
+    """The name of each source or sink; the id and the address of its first node in the graph, and how many follow."""
     firsts = [nodes[0] for nodes in of]
     kinds = [first.kind if first.system in ("kafka", "cql") else first.system for first in firsts]
     names = [f"{kind} {','.join(node.name for node in nodes)}".rstrip() for kind, nodes in zip(kinds, of, strict=True)]
-    for name, first in zip(distinct(names), firsts, strict=True):
-        yield name, first.id, first.address
+    for name, nodes in zip(distinct(names), of, strict=True):
+        yield name, nodes[0].id, nodes[0].address, len(nodes) - 1
 
 
 class Meters:

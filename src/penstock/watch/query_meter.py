@@ -50,6 +50,8 @@ class SourceMeter:
     name: str
     node: str
     address: str | None = None
+    other_nodes: int = 0
+    """How many nodes it reads beside this one: which records are of which is not known."""
     rows: int = 0
     bad: Counter[str] = field(default_factory=Counter)
     lag: SourceLag = field(default_factory=SourceLag)
@@ -64,6 +66,8 @@ class SinkMeter:
     name: str
     node: str
     address: str | None = None
+    other_nodes: int = 0
+    """How many nodes it writes to beside this one: which rows went to which is not counted."""
     counts: SinkCounts = field(default_factory=SinkCounts)
     is_counted: bool = False
     """Whether the sink counts what it writes; of Spark's own sinks nothing is known."""

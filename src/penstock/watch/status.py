@@ -180,8 +180,8 @@ def _ids(queries: Sequence[QueryMeter]) -> Ids:
     return ids_apart([*nodes, *sources, *sinks])
 
 
-def _node(of: SourceMeter | SinkMeter, ids: Ids) -> dict[str, str]:
-    return {"node": ids[of.node, of.address]}
+def _node(of: SourceMeter | SinkMeter, ids: Ids) -> dict[str, Any]:
+    return {"node": ids[of.node, of.address], "other_nodes": of.other_nodes}
 
 
 def _graph(queries: Sequence[QueryMeter], ids: Ids) -> dict[str, Any]:

@@ -116,18 +116,15 @@ def _topic(
     ordered: bool = False,
 ) -> Callable[[Seen], CompactedTopic]:
     """Makes the topic; with `ordered` it must have one partition."""
-    where = f"topic {settings.name} at {servers}"
-
-    def topic(seen: Seen) -> CompactedTopic:
-        return CompactedTopic(
-            servers,
-            settings.name,
-            seen,
-            security=security,
-            partitions=settings.partitions,
-            replication=settings.replication,
-            max_decompressed=max_decompressed,
-            require=partial(require_order, where=where) if ordered else lambda partitions: None,
-        )
-
-    return topic
+    make = partial(
+        CompactedTopic,
+        servers,
+        settings.name,
+        security=security,
+        partitions=settings.partitions,
+        replication=settings.replication,
+        max_decompressed=max_decompressed,
+    )
+    return (
+        partial(make, require=partial(require_order, where=f"topic {settings.name} at {servers}")) if ordered else make
+    )

@@ -15,7 +15,7 @@ from decimal import Decimal
 import numpy as np
 
 from penstock.codec import exact_json
-from penstock.durations import MOST_DIGITS
+from penstock.process.digits import MOST_DIGITS
 
 FLOAT, DOUBLE = 24, 53
 """Bits of the whole numbers that a float and a double hold."""

@@ -20,6 +20,8 @@ TEXT = "org.apache.kafka.connect.storage.StringConverter"
 AVRO = "io.confluent.connect.avro.AvroConverter"
 PROTOBUF = "io.confluent.connect.protobuf.ProtobufConverter"
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
+OF_WORKER = {"key.converter": JSON, "value.converter": JSON}
+"""The converters of a worker whose file names none. Headers have one without a name."""
 STRATEGIES = {
     "io.confluent.kafka.serializers.subject.TopicNameStrategy": "topic",
     "io.confluent.kafka.serializers.subject.RecordNameStrategy": "record",

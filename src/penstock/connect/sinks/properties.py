@@ -12,8 +12,8 @@ from penstock.connect.java.date_time_formatter import zone_of
 from penstock.connect.java.regex_check import regex_check
 from penstock.connect.records.sink_converters import converter_check, header_converter_check
 from penstock.connect.source.properties import CHECKS
-from penstock.durations import TOPIC_NAME
 from penstock.extras import install
+from penstock.wire.topic_names import is_topic_name
 
 FREE = ("consumer.override.", "header.converter.", "errors.deadletterqueue.")
 """Prefixes of properties whose names continue with Kafka's names."""
@@ -24,7 +24,7 @@ Problems = Iterator[tuple[str, str]]
 
 
 def _topics(values: list[str]) -> str | None:
-    wrong = [name for name in values if not TOPIC_NAME.fullmatch(name)]
+    wrong = [name for name in values if not is_topic_name(name)]
     return f"{wrong[0]!r} is not the name of a topic" if wrong else None
 
 

@@ -15,11 +15,12 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions as F
 
-from penstock.codec.connect_schema import Schema, topic_name
+from penstock.codec.connect_schema import Schema
 from penstock.codec.typed_records import RecordPart, TypedRecords
 from penstock.connect.records.converters import converter
 from penstock.connect.source.task import Setup
 from penstock.errors import PenstockError, first_line
+from penstock.wire.topic_names import topic_name
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from penstock.connect.definition import Check, Property, aliases, at_least, full
 from penstock.connect.records.converters import CONVERTERS
 from penstock.database.table_catalog import split_name
 from penstock.errors import PenstockError
+from penstock.wire.topic_names import LONGEST, is_topic_name, only_allowed
 
 CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 CLASS_NAMES = (CLASS, "ScyllaConnector", "Scylla")
@@ -78,9 +79,15 @@ def _plain(value: str) -> str | None:
 
 
 def _prefix(value: str) -> str | None:
-    if re.fullmatch(r"[A-Za-z0-9._-]+", value):
+    if value and only_allowed(value):
         return None
     return "it may contain only letters, digits, dots, hyphens and underscores, because names of topics begin with it"
+
+
+def _topic(name: str) -> str | None:
+    if not name or is_topic_name(name):
+        return None
+    return f"a topic's name has 1 to {LONGEST} letters, digits, dots, hyphens and underscores, and is not . or .."
 
 
 CHECKS: dict[str, Check] = {
@@ -94,6 +101,7 @@ CHECKS: dict[str, Check] = {
     "hosts": _hosts,
     "tables": _tables,
     "prefix": _prefix,
+    "topic": _topic,
     "delimiter": lambda value: None if value in (".", "-", "_") else "it must be one of . - _",
     "places": _some_of(PLACES),
     "channels": _some_of(("source", "kafka", "file", "jmx", "in-process")),

@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock import cdc, kafka
 from penstock.cdc.cdc_options import Image
-from penstock.codec.connect_schema import topic_name
 from penstock.codec.debezium import OPERATIONS
 from penstock.codec.typed_records import Transform, TypedRecords
 from penstock.connect import topics
@@ -26,6 +25,7 @@ from penstock.query.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, Delivery
 from penstock.query.query import Query, write
 from penstock.replicate.change_events import exact
 from penstock.replicate.event_checks import KEY
+from penstock.wire.topic_names import topic_name
 
 TIMES = "penstock.write.times"
 CREATION_STEP = "correct topic.creation.*, create the topic by hand, or let the broker do it without these properties"

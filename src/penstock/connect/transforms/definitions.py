@@ -69,9 +69,8 @@ DIFFERENCES: dict[str, OptionDifference] = {
     "drop.tombstones": OptionDifference(
         sink={"doc": "Deprecated; use delete.tombstone.handling.mode. Drop the tombstones after deletes."}
     ),
-    # A source knows all of its fields with a default, and all of its headers.
+    # A source knows all of its fields with a default.
     "replace.null.with.default": OptionDifference(sink={"doc": "Replace null by the schema's default."}),
-    "drop.fields.header.name": OptionDifference(sink={"doc": "A header that lists fields to drop."}),
 }
 
 

@@ -14,6 +14,7 @@ from penstock.connect.records.record import ConnectRecord, NoValue, Part
 from penstock.connect.transforms.plugin import KAFKA, on_key_and_value, one_of, plugin, some_names
 from penstock.connect.transforms.steps import (
     HEADERS,
+    KnownHeaders,
     PerSchema,
     Shapes,
     Values,
@@ -32,9 +33,13 @@ Taken = tuple[Any, list[tuple[str, Part]]]
 
 @dataclass(frozen=True)
 class HeaderStep:
-    """Changes the headers of records, whatever else they have; `adds` says whether there can be more of them."""
+    """Changes the headers of records, whatever else they have; `adds` says whether there can be more of them.
+
+    `known` changes what a source knows of them.
+    """
 
     change: Callable[[Headers], Headers]
+    known: Callable[[KnownHeaders], KnownHeaders]
     adds: bool
     reads: ClassVar[frozenset[str]] = frozenset((HEADERS,))
     writes: ClassVar[frozenset[str]] = reads
@@ -43,17 +48,22 @@ class HeaderStep:
         return record._replace(headers=self.change(record.headers))
 
     def planned(self, shapes: Shapes) -> Shapes:
-        return replace(shapes, headers=shapes.headers or self.adds)
+        return replace(shapes, headers=shapes.headers or self.adds, known_headers=self.known(shapes.known_headers))
 
 
 def insert_header(values: Values) -> HeaderStep:
-    added = ((values["header"], HEADER(values["value.literal"].encode())),)
-    return HeaderStep(lambda headers: headers + added, True)
+    name, literal = values["header"], values["value.literal"]
+    added = ((name, HEADER(literal.encode())),)
+    return HeaderStep(lambda headers: headers + added, lambda known: known.inserted(name, literal), True)
 
 
 def drop_headers(values: Values) -> HeaderStep:
     names = values["headers"]
-    return HeaderStep(lambda headers: tuple(header for header in headers if header[0] not in names), False)
+    return HeaderStep(
+        lambda headers: tuple(header for header in headers if header[0] not in names),
+        lambda known: known.without(names),
+        False,
+    )
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,8 @@ class HeaderFrom:
 
     def planned(self, shapes: Shapes) -> Shapes:
         planned = shapes.with_side(self.side, (self.plan(schema)[0] for schema in shapes.of(self.side)))
-        return replace(planned, headers=True)
+        known = shapes.known_headers.of_fields(new for _, new in self.names)
+        return replace(planned, headers=True, known_headers=known)
 
 
 def header_from(side: Side, values: Values) -> HeaderFrom:

@@ -20,12 +20,12 @@ from penstock.connect.transforms.steps import (
     object_of,
     struct_schema,
 )
-from penstock.durations import TOPIC_NAME
+from penstock.wire.topic_names import is_topic_name
 
 
 def routed(record: ConnectRecord, topic: str) -> ConnectRecord:
     """The record with another topic, which may come from its values; raises NoValue if that cannot be one."""
-    if not TOPIC_NAME.fullmatch(topic):
+    if not is_topic_name(topic):
         raise NoValue(f"{topic[:80]!r} is no name of a topic")
     return record._replace(topic=topic, origin=record.origin or record.topic)
 

@@ -16,6 +16,7 @@ from penstock.codec.typed_records import Transform, TypedRecords
 from penstock.connect.definition import Property, read_all
 from penstock.connect.transforms import definitions as of_properties
 from penstock.connect.transforms.definitions import OF_SOURCES, Config, chosen
+from penstock.connect.transforms.dropped_fields import drops_by_header
 from penstock.connect.transforms.fast import predicates, routing, unwrap
 from penstock.connect.transforms.fast.state import Step, closed, opened
 from penstock.connect.transforms.record_chain import RecordTransform
@@ -46,11 +47,16 @@ def chain(config: Config) -> list[Transform]:
 
 
 def _steps(transforms: Iterator[RecordTransform], tolerant: bool) -> Iterator[Step]:
-    for on_columns, some in groupby(transforms, lambda transform: transform.transform.name in ON_COLUMNS):
+    for on_columns, some in groupby(transforms, _has_columns):
         if on_columns:
             yield from map(_on_columns, some)
         else:
             yield stage(tuple(some), tolerant=tolerant)
+
+
+def _has_columns(transform: RecordTransform) -> bool:
+    """Whether it runs on columns: fields that a record's header names can only be dropped record by record."""
+    return transform.transform.name in ON_COLUMNS and not drops_by_header(transform.transform.values)
 
 
 def _on_columns(transform: RecordTransform) -> Step:

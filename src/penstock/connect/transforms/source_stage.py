@@ -24,12 +24,14 @@ from penstock.connect.records.arrow_values import stored, values_of
 from penstock.connect.records.deserializers import HEADER
 from penstock.connect.records.record import INTEGERS, NOTHING, NOWHERE, ConnectRecord, NoValue, Part
 from penstock.connect.transforms.conversions import header_text
+from penstock.connect.transforms.dropped_fields import drops_by_header
 from penstock.connect.transforms.fast.state import State, Step as ColumnStep, topic_column
 from penstock.connect.transforms.plugin import SIDES
 from penstock.connect.transforms.record_chain import RecordChain, RecordTransform
 from penstock.connect.transforms.steps import (
     HEADERS,
     KEY,
+    TOPIC,
     VALUE,
     Misfit,
     PlannedStep,
@@ -43,7 +45,6 @@ from penstock.spark_runtime.arrow_types import to_arrow_schema
 
 log = logging.getLogger(__name__)
 
-TOPIC = "topic"
 Headers = tuple[tuple[str, Part], ...]
 RawHeaders = list[dict[str, Any]] | None
 """The headers of a record as Kafka has them."""
@@ -67,7 +68,7 @@ def stage(transforms: Sequence[RecordTransform], *, tolerant: bool) -> ColumnSte
 def shapes_of(state: State) -> Shapes:
     topic = state.topic if isinstance(state.topic, str) else None
     keys, values = (tuple(part.schema for part in state.parts(side)) for side in SIDES)
-    return Shapes(topic, keys, values, state.tombstones, state.headers is not None)
+    return Shapes(topic, keys, values, state.tombstones, state.headers is not None, state.known_headers)
 
 
 def _applied(planned: RecordStage, state: State) -> State:
@@ -84,7 +85,8 @@ def _applied(planned: RecordStage, state: State) -> State:
     name = f"penstock_stage_{len(state.frame.columns)}"
     # Once for each record, however many columns are taken from the result.
     frame = state.frame.withColumn(name, changed.asNondeterministic()(F.struct(*columns)))
-    changed_state = replace(state, frame=frame, tombstones=planned.after.tombstones)
+    after = planned.after
+    changed_state = replace(state, frame=frame, tombstones=after.tombstones, known_headers=after.known_headers)
     for side in SIDES:
         if side in written:
             of_side = planned.columns(side, planned.after)
@@ -93,6 +95,8 @@ def _applied(planned: RecordStage, state: State) -> State:
             )
     if HEADERS in written:
         changed_state = replace(changed_state, headers=F.col(name).getField(HEADERS))
+    if TOPIC in written:
+        changed_state = replace(changed_state, topic=F.col(name).getField(TOPIC))
     return changed_state.only(F.col(name).isNotNull())
 
 
@@ -174,6 +178,8 @@ class RecordStage:
         struct = st.StructType()
         for name, schema in self._written.items():
             struct.add(name, spark_type(schema))
+        if TOPIC in self.writes:
+            struct.add(TOPIC, st.StringType())
         return struct.add(HEADERS, HEADERS_TYPE) if HEADERS in self.writes else struct
 
     @cached_property
@@ -200,8 +206,11 @@ class RecordStage:
         return self.chain.start()
 
     @cached_property
-    def _has_own(self) -> bool:
-        return any(transform.transform.own for transform in self.chain.transforms)
+    def _reads_headers(self) -> bool:
+        """Whether a transform looks at the values of headers: a class of Python, or one whose header names fields."""
+        return any(
+            kind.own or drops_by_header(kind.values) for kind in (each.transform for each in self.chain.transforms)
+        )
 
     def changed(self, rows: pa.Array) -> pa.Array:
         """The changed records, null for those that are dropped. Raises PenstockError for one that is not left out."""
@@ -245,8 +254,8 @@ class RecordStage:
         return parts
 
     def _headers(self, raw: RawHeaders) -> Headers:
-        # Kafka's transforms add headers, and drop them by name; only a class of Python looks at their values.
-        read = HEADER if self._has_own else _bytes
+        # Kafka's transforms add headers, and drop them by name.
+        read = HEADER if self._reads_headers else _bytes
         return tuple((header["key"], read(header["value"])) for header in raw or ())
 
 
@@ -278,6 +287,8 @@ class _Batch:
         for side in SIDES:
             if side in self.stage.writes:
                 columns |= self._of_side(side)
+        if TOPIC in self.stage.writes:
+            columns[TOPIC] = [None if record is None else record.topic for record in self.changed]
         if HEADERS in self.stage.writes:
             columns[HEADERS] = [
                 None if new is None else _stored_headers(raw, old.headers, new.headers)

@@ -8,8 +8,8 @@ records can have.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -32,7 +32,7 @@ BASICS = ("name", "version", "doc", "parameters")
 """The properties of a schema besides its type, fields, optional flag and default."""
 KEY: Side = "key"
 VALUE: Side = "value"
-HEADERS = "headers"
+HEADERS, TOPIC = "headers", "topic"
 
 
 class Misfit(NoValue):
@@ -61,6 +61,34 @@ class PerSchema(Generic[T]):
 
 
 @dataclass(frozen=True)
+class KnownHeaders:
+    """What a source knows of its records' headers before the first one; of headers with one name the first counts."""
+
+    literals: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
+    """By name, the texts that transforms inserted; None for records that have no such header."""
+    own: frozenset[str] = frozenset()
+    """Names of headers that are made of fields, so that each record has its own."""
+
+    def texts(self, name: str) -> frozenset[str | None]:
+        return self.literals.get(name, frozenset((None,)))
+
+    def inserted(self, name: str, literal: str) -> KnownHeaders:
+        texts = frozenset(literal if text is None else text for text in self.texts(name))
+        return replace(self, literals={**self.literals, name: texts})
+
+    def of_fields(self, names: Iterable[str]) -> KnownHeaders:
+        return replace(self, own=self.own.union(name for name in names if None in self.texts(name)))
+
+    def without(self, names: Collection[str]) -> KnownHeaders:
+        left = {name: texts for name, texts in self.literals.items() if name not in names}
+        return KnownHeaders(left, self.own.difference(names))
+
+    def or_else(self, other: KnownHeaders) -> KnownHeaders:
+        names = self.literals.keys() | other.literals.keys()
+        return KnownHeaders({name: self.texts(name) | other.texts(name) for name in names}, self.own | other.own)
+
+
+@dataclass(frozen=True)
 class Shapes:
     """What a source knows of its records before the first one: the schemas of keys and values, and their topic.
 
@@ -73,6 +101,7 @@ class Shapes:
     values: tuple[Schema, ...]
     tombstones: bool = True
     headers: bool = False
+    known_headers: KnownHeaders = field(default_factory=KnownHeaders)
 
     def of(self, side: Side) -> tuple[Schema, ...]:
         return self.keys if side == KEY else self.values
@@ -92,6 +121,7 @@ class Shapes:
             values=distinct((*self.values, *other.values)),
             tombstones=self.tombstones or other.tombstones,
             headers=self.headers or other.headers,
+            known_headers=self.known_headers.or_else(other.known_headers),
         )
 
 
@@ -203,8 +233,8 @@ class Fields:
         return {name: self.get(value, name) for name in self.schemas}
 
     def get(self, value: Mapping[str, Any], name: str, defaults: bool = True) -> Any:
-        field = value.get(name)
-        return self.defaults.get(name) if field is None and defaults else field
+        own = value.get(name)
+        return self.defaults.get(name) if own is None and defaults else own
 
 
 def fields_of(schema: Schema) -> Fields:
@@ -215,7 +245,7 @@ def fields_of(schema: Schema) -> Fields:
             next="put this transform before the transform that replaces the struct",
         )
     schemas = {
-        field["field"]: {name: value for name, value in field.items() if name != "field"} for field in schema["fields"]
+        own["field"]: {name: value for name, value in own.items() if name != "field"} for own in schema["fields"]
     }
     return Fields(schemas, {name: default_of(own) for name, own in schemas.items() if own.get("default") is not None})
 
@@ -237,7 +267,7 @@ def object_of(value: Any) -> dict[str, Any]:
 def struct_schema(members: Iterable[tuple[str, Schema]], like: Schema | None = None) -> Schema:
     """The schema of a required struct; name, version and documentation are those of `like`."""
     fields = [{**schema, "field": name} for name, schema in members]
-    if twins := [name for name, count in Counter(field["field"] for field in fields).items() if count > 1]:
+    if twins := [name for name, count in Counter(own["field"] for own in fields).items() if count > 1]:
         raise Misfit(f"a struct cannot have two fields {', '.join(twins)}", next="rename one of them")
     return {"type": "struct", "fields": fields, "optional": False, **basics(like or {})}
 

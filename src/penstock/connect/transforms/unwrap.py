@@ -10,16 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from penstock.codec.connect_schema import Schema
 from penstock.connect.records.record import NOTHING, ConnectRecord, NoValue, Part, type_name
+from penstock.connect.transforms.dropped_fields import Dropping, dropping
 from penstock.connect.transforms.plugin import DEBEZIUM, SCYLLA, one_of_any_case, plugin
 from penstock.connect.transforms.routing import is_envelope, routed
 from penstock.connect.transforms.steps import (
+    HEADERS,
+    KEY,
+    TOPIC,
+    VALUE,
+    Misfit,
     PerSchema,
+    Shapes,
     Step,
     Values,
+    distinct,
     fields_of,
     is_optional,
     struct_schema,
@@ -64,21 +73,91 @@ def settings(values: Values) -> UnwrapSettings:
     )
 
 
-def extract_new_record_state(values: Values) -> Step:
-    chosen = settings(values)
-    shapes = PerSchema(lambda schema: _of_schema(schema, chosen))
+def extract_new_record_state(values: Values) -> ExtractNewRecordState:
+    return ExtractNewRecordState(settings(values), dropping(values))
 
-    def step(record: ConnectRecord) -> ConnectRecord | None:
+
+@dataclass(frozen=True)
+class ExtractNewRecordState:
+    """The step; `dropping` leaves out the fields that a header names."""
+
+    chosen: UnwrapSettings
+    dropping: Dropping | None
+    reads: ClassVar[frozenset[str]] = frozenset((KEY, VALUE, HEADERS))
+
+    @property
+    def writes(self) -> frozenset[str]:
+        from_key = self.dropping is not None and self.dropping.from_key
+        parts = {VALUE: True, KEY: from_key, HEADERS: bool(self.chosen.headers), TOPIC: bool(self.chosen.route)}
+        return frozenset(part for part, changes in parts.items() if changes)
+
+    @cached_property
+    def _shapes(self) -> PerSchema[_Shape]:
+        return PerSchema(lambda schema: _of_schema(schema, self.chosen))
+
+    def __call__(self, record: ConnectRecord) -> ConnectRecord | None:
         schema, event = record.value
         if event is None:
-            return _tombstone(record, chosen)
+            return _tombstone(record, self.chosen)
         if not is_event(record.value):
             return record
-        shape = _of_object(event, chosen) if schema is None else shapes(schema)
-        unwrapped = _unwrapped(record, event, shape, chosen)
-        return None if unwrapped is None else _without_dropped(unwrapped, values)
+        shape = _of_object(event, self.chosen) if schema is None else self._shapes(schema)
+        unwrapped = _unwrapped(record, event, shape, self.chosen)
+        return unwrapped if unwrapped is None or self.dropping is None else self.dropping(unwrapped)
 
-    return step
+    def planned(self, shapes: Shapes) -> Shapes:
+        others = [schema for schema in shapes.values if not is_envelope(schema)]
+        # A deleted range has no row.
+        events = [
+            schema for schema in shapes.values if is_envelope(schema) and "range" not in fields_of(schema).schemas
+        ]
+        for schema in events:
+            require_fits(schema, self.chosen)
+        known, rows = shapes.known_headers, [row for schema in events for row in self._rows(schema)]
+        keys = list(shapes.keys)
+        if self.dropping is not None and events:
+            known = known.of_fields(name for schema in events for name in self._lists(schema))
+            names = self.dropping.planned(known)
+            rows = [self.dropping.left(row, some) for row in rows for some in names]
+            if self.dropping.from_key:
+                kept = shapes.keys if others or self.chosen.keep_tombstones else ()
+                keys = [*kept, *(self.dropping.left(key, some) for key in keys for some in names)]
+        return replace(
+            shapes.with_side(VALUE, [*others, *rows]).with_side(KEY, keys),
+            topic=None if self.chosen.route and events else shapes.topic,
+            tombstones=self.chosen.empty or (self.chosen.keep_tombstones and shapes.tombstones),
+            headers=shapes.headers or bool(self.chosen.headers),
+            known_headers=known,
+        )
+
+    def _rows(self, schema: Schema) -> Iterator[Schema]:
+        """The schemas of the rows of an event."""
+        shape = self._shapes(schema)
+        for image in ("after", "before") if self.chosen.rewrite else ("after",):
+            yield shape.rows.get(image) or (shape.images or {})[image]
+
+    def _lists(self, schema: Schema) -> Iterator[str]:
+        """The headers that are made of lists of an event."""
+        return (name for name, (_, own) in self._shapes(schema).headers.items() if own and own["type"] == "array")
+
+
+def require_fits(schema: Schema, chosen: UnwrapSettings) -> None:
+    """Raise NoValue for a field to add, or a column to route by, that the events of a source do not have."""
+    envelope = fields_of(schema).schemas
+    for wanted in (*chosen.fields, *chosen.headers):
+        if wanted.struct and wanted.struct not in envelope:
+            raise Misfit(
+                f"an event has no field {wanted.struct!r}",
+                place=f"add.fields or add.headers: {wanted.struct}.{wanted.field}",
+                next=f"use one of: {', '.join(envelope)}",
+            )
+    column = fields_of(envelope["before"]).schemas.get(chosen.route, {}) if chosen.route else {}
+    if chosen.route and column.get("type") != "string":
+        raise Misfit(
+            f"rows have no string column {chosen.route!r} to route by",
+            place="route.by.field",
+            next="set it to a column of type text",
+        )
 
 
 def is_event(part: Part) -> bool:
@@ -221,51 +300,44 @@ def _row(event: dict[str, Any], row: Any, image: str, shape: _Shape, chosen: Unw
     return Part(schema, {**row, **mark, **{name: _at(event, path) for name, path in shape.fields.items()}})
 
 
-# The header with the names of fields to drop.
-
-
-def _without_dropped(record: ConnectRecord, values: Values) -> ConnectRecord:
-    wanted = values["drop.fields.header.name"]
-    dropped = next((part.value for name, part in record.headers if name == wanted), None) if wanted else None
-    if not isinstance(dropped, list):
-        return record
-    names = {name for name in dropped if isinstance(name, str)}
-    compatible = values["drop.fields.keep.schema.compatible"]
-    key = _left(record.key, names, compatible) if values["drop.fields.from.key"] else record.key
-    return record._replace(key=key, value=_left(record.value, names, compatible))
-
-
-def _left(part: Part, names: set[str], compatible: bool) -> Part:
-    """The part without these fields; with `compatible` only optional ones are dropped."""
-    schema, row = part
-    if not isinstance(row, dict):
-        return part
-    if schema is None:
-        return Part(None, {name: value for name, value in row.items() if name not in names})
-    left = {
-        name: own
-        for name, own in fields_of(schema).schemas.items()
-        if name not in names or (compatible and not is_optional(own))
-    }
-    return Part(struct_schema(left.items(), schema), {name: row.get(name) for name in left})
-
-
 # ScyllaDB's transforms of cells, which are structs with `value` as their only field.
 
 
 def scylla_extract_new_record_state(values: Values) -> Step:
     extract = extract_new_record_state(values)
-    if values["cdc.output.format"].lower() == "advanced":
-        return extract
-    rows = PerSchema(lambda schema: _opened(schema, ".Cell"))
+    return extract if values["cdc.output.format"].lower() == "advanced" else ExtractCells(extract)
 
-    def step(record: ConnectRecord) -> ConnectRecord | None:
-        extracted = extract(record)
+
+@dataclass(frozen=True)
+class ExtractCells:
+    """The step for the legacy format: the columns of rows are their cells' values."""
+
+    extract: ExtractNewRecordState
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return self.extract.reads
+
+    @property
+    def writes(self) -> frozenset[str]:
+        return self.extract.writes
+
+    @cached_property
+    def _rows(self) -> PerSchema[Opened]:
+        return PerSchema(lambda schema: _opened(schema, ".Cell"))
+
+    def __call__(self, record: ConnectRecord) -> ConnectRecord | None:
+        extracted = self.extract(record)
         if extracted is None or not isinstance(extracted.value.value, dict) or is_event(extracted.value):
             return extracted
-        return extracted._replace(value=_of_cells(extracted.value, rows))
+        return extracted._replace(value=_of_cells(extracted.value, self._rows))
 
-    return step
+    def planned(self, shapes: Shapes) -> Shapes:
+        extracted = self.extract.planned(shapes)
+        return replace(extracted, values=distinct(self._without_cells(schema) for schema in extracted.values))
+
+    def _without_cells(self, schema: Schema) -> Schema:
+        return schema if schema["type"] != "struct" or is_envelope(schema) else self._rows(schema)[0]
 
 
 def scylla_flatten_columns(values: Values) -> Step:

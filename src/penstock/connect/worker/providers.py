@@ -122,6 +122,7 @@ class ResolvedConfig:
 class Provided:
     """The worker's providers by name, and its converters with their options, for connectors without their own.
 
+    A worker that names no converter of keys or of values has JsonConverter, so that each configuration has both.
     `plugin_path` is the worker's alone: a connector cannot say where code may come from.
     """
 
@@ -156,11 +157,14 @@ class Provided:
 
     def _whole(self, config: Mapping[str, str]) -> dict[str, str]:
         """As in Connect, a converter's options come from the same configuration as its class."""
-        whole = dict(config)
+        # Commands that only read properties load no codecs.
+        from penstock.connect.records.converters import OF_WORKER
+
+        whole, of_worker = dict(config), {**OF_WORKER, **self.converters}
         for side in SIDES:
             if side not in config:
                 whole = {name: text for name, text in whole.items() if not name.startswith(f"{side}.")}
-                whole |= {name: text for name, text in self.converters.items() if name.startswith(side)}
+                whole |= {name: text for name, text in of_worker.items() if name.startswith(side)}
         return whole
 
     def _look_up(self, reference: SecretReference) -> str:

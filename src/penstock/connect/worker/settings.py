@@ -11,7 +11,6 @@ from typing import Any
 from penstock.connect.definition import full_name
 from penstock.connect.group.group_settings import GroupSettings, group_settings
 from penstock.connect.java import regex as java_regex
-from penstock.connect.records.converters import JSON
 from penstock.connect.records.sink_converters import CLASSES, OF_HEADERS
 from penstock.connect.worker.providers import KINDS, PLUGIN_PATH, Provided, Provider, read_properties, read_text
 from penstock.connect.worker.secrets import of_config
@@ -202,9 +201,11 @@ def _converters(properties: Mapping[str, str], where: str) -> dict[str, str]:
     """The worker's converters, for connectors without their own."""
     texts = _converters_of(properties)
     for side, classes in (("key.converter", CLASSES), ("value.converter", CLASSES), (HEADER, OF_HEADERS)):
-        name = texts.get(side) if side == HEADER else texts.setdefault(side, JSON)
-        if name and full_name(name, classes) not in classes:
-            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of: {', '.join(classes)}")
+        name = texts.get(side)
+        if name is not None and full_name(name, classes) not in classes:
+            raise PenstockError(
+                f"{side} cannot be {name or 'empty'}", where=where, next=f"use one of: {', '.join(classes)}"
+            )
     return texts
 
 

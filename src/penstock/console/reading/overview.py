@@ -133,6 +133,7 @@ def renamed(run: Json, ids: Mapping[str, str]) -> Json:
 def graph(shown: Sequence[Json], runs: Mapping[str, Run], kafka_of: KafkaOf) -> Json:
     """The graphs of all runs as one; an edge has the rows a second of the source or sink that it stands for.
 
+    The edges of a sink with several topics have none: only the sink's sum is known, which is the query's.
     A topic has its Kafka; None if the console does not read that, or does not know which it is.
     """
     nodes: dict[str, Json] = {}
@@ -157,7 +158,7 @@ def _add_rates(shown: Json, run: Run, edges: Mapping[tuple[str, str], Json]) -> 
                 rate = run.rates.get((query["name"], side, endpoint["name"]))
                 between = (endpoint.get("node", ""), query.get("node", ""))
                 edge = edges.get(between if side == "source" else between[::-1])
-                if edge is not None and rate is not None:
+                if edge is not None and rate is not None and not endpoint.get("other_nodes"):
                     edge["rate"] = round(edge.get("rate", 0.0) + rate, 3)
 
 

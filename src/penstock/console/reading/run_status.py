@@ -86,7 +86,7 @@ SOURCE = record(
         "name": NAME,
         "node": NAME,
         "bad_records": COUNTS,
-        **dict.fromkeys(("lag_records", "lag_seconds", "retention_left_seconds", "rows_total"), number),
+        **dict.fromkeys(("lag_records", "lag_seconds", "retention_left_seconds", "rows_total", "other_nodes"), number),
     },
     "name",
 )
@@ -105,7 +105,7 @@ SINK = record(
         "failures": COUNTS,
         "dead_letters": COUNTS,
         "delay": DELAY,
-        **dict.fromkeys(("rows_total", "bytes_total", "retries_total"), number),
+        **dict.fromkeys(("rows_total", "bytes_total", "retries_total", "other_nodes"), number),
     },
     "name",
 )

@@ -9,7 +9,7 @@ from penstock.console.openapi import FLAG, NULL_OR_TEXT, TEXT, WHOLE, list_of, r
 from penstock.console.panels import ApiRoute, ConsolePanel
 from penstock.console.reading.topic_list import TopicList
 from penstock.console.watched_systems import WatchedSystems
-from penstock.durations import TOPIC_NAME
+from penstock.wire.topic_names import is_topic_name
 
 KAFKA = Parameter("kafka", "The Kafka, one of `kafkas` of the overview; by default that of --servers, or the only one.")
 LIMIT = Parameter("limit", "The most records: 500 for a page, 10000 for a download.", whole=True)
@@ -24,7 +24,7 @@ async def topics_of(systems: WatchedSystems, call: Call) -> TopicList:
 def topic_of(call: Call) -> str:
     """The topic in the address; raises NotFound if it is not a name of one."""
     topic: str = call.path["topic"]
-    if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic_name(topic):
         raise NotFound(f"{topic[:100]!r} is not a name of a topic", next="choose one of /api/topics")
     return topic
 

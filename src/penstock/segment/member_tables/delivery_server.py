@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.durations import TOPIC_NAME
 from penstock.errors import PenstockError
 from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync, UnknownSegment
 from penstock.serve.access.callers import ApiKeys, RefusedCaller
 from penstock.serve.json_bodies import json_body
 from penstock.serve.rest_errors import RestError, error_response
+from penstock.wire.topic_names import is_topic_name
 
 AT_ONCE = 4
 """Deliveries at a time; others wait."""
@@ -88,7 +88,7 @@ def _wanted(body: Any) -> dict[str, str]:
     if not isinstance(body, dict) or body.keys() != {"to", "mode"} or body["mode"] not in [*MODES]:
         raise PenstockError("the request does not say what to deliver", where=str(body)[:100], next=next)
     topic = body["to"]
-    if not isinstance(topic, str) or not TOPIC_NAME.fullmatch(topic):
+    if not isinstance(topic, str) or not is_topic_name(topic):
         raise PenstockError(f"{topic!r} is not a valid topic name", where="to", next="use letters, digits, . _ and -")
     return body
 

@@ -22,7 +22,7 @@ from penstock.connect.records.record import Date, Timestamp, type_name
 from penstock.connect.sinks.cql.values import WIDTHS
 from penstock.connect.sinks.destination import SHOWN, Unfit
 from penstock.database.cql_types import CqlType
-from penstock.durations import MOST_DIGITS
+from penstock.process.digits import MOST_DIGITS
 
 UNITS_SINCE_EPOCH = "UNITS_SINCE_EPOCH"
 """A pattern for numbers, which are units of `unit`."""

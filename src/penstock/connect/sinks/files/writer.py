@@ -8,7 +8,6 @@ goes into files of the same names, which replace the first ones: each record is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,8 +15,7 @@ from penstock.connect.records.record import ConnectRecord
 from penstock.connect.sinks.destination import Bad, BadRecord
 from penstock.connect.sinks.files.formats import FileFormat
 from penstock.connect.sinks.files.properties import FilesSettings
-
-_TOPIC = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,249}")
+from penstock.wire.topic_names import is_topic_name
 
 
 @dataclass
@@ -67,7 +65,7 @@ class FilesWriter:
             if self.settings.skips_nulls:
                 return
             raise BadRecord("it has no value: set behavior.on.null.values=ignore, or leave such records out")
-        if not _TOPIC.fullmatch(record.topic):
+        if not is_topic_name(record.topic):
             raise BadRecord(f"its topic after the transforms is {record.topic[:80]!r}, which is no name of a folder")
         folder = f"{record.topic}/{self.settings.folder(record)}"
         since = self.settings.moment(record) if self.settings.rotation > 0 else 0

@@ -33,8 +33,8 @@ from penstock.connect.records.iso_times import iso_text, year_and_day
 from penstock.connect.records.record import Date, TimeOfDay, TimeSpan, Timestamp, type_name
 from penstock.connect.records.semantic_types import AlsoNumber, Bits, Duration, EnumSet, TimestampText
 from penstock.connect.sinks.destination import SHOWN, Unfit
-from penstock.durations import MOST_DIGITS
 from penstock.postgres.postgres_columns import TargetColumn, scale_of
+from penstock.process.digits import MOST_DIGITS
 
 EXACT = {"int2", "int4", "int8", "bool", "uuid", "bytea", "text", "varchar"}
 """Types whose values are equal exactly if the texts of them here are."""

@@ -6,21 +6,18 @@ contain the whole expression of the record, and the expression would grow expone
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_, or_
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F
 
 from penstock.codec.connect_schema import Schema, nothing
 from penstock.codec.typed_records import RecordPart, Side, TypedRecords
+from penstock.connect.transforms.steps import KnownHeaders, Misfit, struct_schema
 from penstock.errors import PenstockError
 
-BASICS = ("name", "version", "parameters")
-"""The properties of a schema besides its type, fields and default."""
 NO_HEADERS = "array<struct<key: string, value: binary>>"
 
 
@@ -39,6 +36,7 @@ class State:
     keep: Column | None = None
     tombstones: bool = True
     applies: Column | None = None
+    known_headers: KnownHeaders = field(default_factory=KnownHeaders)
 
     def parts(self, side: Side) -> tuple[RecordPart, ...]:
         return self.keys if side == "key" else self.values
@@ -116,6 +114,7 @@ def joined(holds: Column, yes: State | None, no: State) -> State:
         _choice(holds, yes.headers, no.headers, F.array().cast(NO_HEADERS)),
         _choice(holds, yes.keep, no.keep, F.lit(True)),
         tombstones,
+        known_headers=yes.known_headers.or_else(no.known_headers),
     )
 
 
@@ -165,10 +164,6 @@ def optional_text(optional: bool = True) -> Schema:
     return {"type": "string", "optional": optional}
 
 
-def basics(schema: Schema) -> dict[str, Any]:
-    return {name: schema[name] for name in BASICS if name in schema}
-
-
 def fields(part: RecordPart, purpose: str) -> dict[str, RecordPart]:
     """The fields of a struct by name, in order; raises PenstockError, at `purpose`, if it is not a struct."""
     if part.schema["type"] != "struct":
@@ -195,32 +190,19 @@ def all_fields(state: State, side: Side) -> dict[str, RecordPart]:
 def rebuilt(part: RecordPart, members: Iterable[tuple[str, RecordPart]], *, optional: bool = False) -> RecordPart:
     """A struct of these fields that replaces `part`, with its name and version; null where `part` is null."""
     listed = list(members)
-    _refuse_twins([name for name, _ in listed], part)
-    schema = struct_schema(((name, member.schema) for name, member in listed), optional=optional)
+    try:
+        schema = struct_schema(((name, member.schema) for name, member in listed), part.schema)
+    except Misfit as error:
+        where = f"the transforms of {part.schema.get('name', 'a record')}"
+        raise PenstockError(str(error), where=where, next=error.next) from None
     payload = F.struct(*(member.payload.alias(name) for name, member in listed))
-    return RecordPart(F.when(part.payload.isNotNull(), payload), schema | basics(part.schema))
+    return RecordPart(F.when(part.payload.isNotNull(), payload), {**schema, "optional": optional})
 
 
 def each_field(part: RecordPart, purpose: str, change: Callable[[str, RecordPart], RecordPart]) -> RecordPart:
     """The struct with `change(name, field)` instead of each field."""
     changed = ((name, change(name, field)) for name, field in fields(part, purpose).items())
     return rebuilt(part, changed, optional=part.schema["optional"])
-
-
-def struct_schema(members: Iterable[tuple[str, Schema]], *, optional: bool = False) -> Schema:
-    """The schema of a struct without a name."""
-    listed = [{**schema, "field": name} for name, schema in members]
-    return {"type": "struct", "fields": listed, "optional": optional}
-
-
-def _refuse_twins(names: list[str], part: RecordPart) -> None:
-    twins = [name for name, count in Counter(names).items() if count > 1]
-    if twins:
-        raise PenstockError(
-            f"a struct cannot have two fields {', '.join(twins)}",
-            where=f"the transforms of {part.schema.get('name', 'a record')}",
-            next="rename one of them",
-        )
 
 
 # Predicates.

@@ -24,8 +24,8 @@ from penstock.connect.transforms.fast.state import (
 )
 from penstock.connect.transforms.fast.times import header, text
 from penstock.connect.transforms.plugin import DEBEZIUM, SCYLLA
-from penstock.connect.transforms.steps import Values
-from penstock.connect.transforms.unwrap import DELETED, FieldReference, UnwrapSettings, settings
+from penstock.connect.transforms.steps import Misfit, Values
+from penstock.connect.transforms.unwrap import DELETED, FieldReference, UnwrapSettings, require_fits, settings
 from penstock.errors import PenstockError
 
 WHERE = "add.fields or add.headers of ExtractNewRecordState"
@@ -39,6 +39,8 @@ def unwrapped(state: State, chosen: UnwrapSettings) -> State:
     events = [part for part in held.values if is_event(part)]
     ranges = [event for event in events if _is_range(event)]
     events = [event for event in events if not _is_range(event)]
+    for event in events:
+        _require_fits(event, chosen)
     key = all_fields(held, "key")
     rows = held.with_parts("value", [part for part in held.values if not is_event(part)])
     for event in events:
@@ -49,6 +51,14 @@ def unwrapped(state: State, chosen: UnwrapSettings) -> State:
     if not chosen.keep_tombstones:
         lost.append(tombstone)
     return replace(rows.only(~any_of(lost)), tombstones=chosen.empty or (chosen.keep_tombstones and held.tombstones))
+
+
+def _require_fits(event: RecordPart, chosen: UnwrapSettings) -> None:
+    try:
+        require_fits(event.schema, chosen)
+    except Misfit as error:
+        where = f"the transform ExtractNewRecordState, {error.place}"
+        raise PenstockError(str(error), where=where, next=error.next) from None
 
 
 def _is_range(event: RecordPart) -> bool:
@@ -117,12 +127,6 @@ def _routed(state: State, events: list[RecordPart], chosen: UnwrapSettings, key:
     topics = []
     for event in events:
         after, before = fields(fields(event, "")["after"], ""), _before(event, key)
-        if chosen.route not in before or before[chosen.route].schema["type"] != "string":
-            raise PenstockError(
-                f"rows have no string column {chosen.route!r} to route by",
-                where="route.by.field of ExtractNewRecordState",
-                next="set it to a column of type text",
-            )
         deleted = F.when(_deletes(event), before[chosen.route].payload)
         topics.append(F.coalesce(deleted, F.when(~_deletes(event), after[chosen.route].payload)))
     named = F.coalesce(*topics)
@@ -150,12 +154,6 @@ def headers(event: RecordPart, wanted: list[FieldReference]) -> Column:
 def _place(event: RecordPart, wanted: FieldReference) -> RecordPart | None:
     envelope = fields(event, WHERE)
     if wanted.struct:
-        if wanted.struct not in envelope:
-            raise PenstockError(
-                f"an event has no field {wanted.struct!r}",
-                where=f"{WHERE}: {wanted.struct}.{wanted.field}",
-                next=f"use one of: {', '.join(envelope)}",
-            )
         inner = fields(envelope[wanted.struct], WHERE)
         if wanted.field in inner:
             return inner[wanted.field]

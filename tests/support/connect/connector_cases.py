@@ -99,7 +99,7 @@ def _is_cql(statement: str) -> bool:
 
 def load() -> list[Case]:
     """The cases of $PENSTOCK_VECTORS if set, else the cases of this repository."""
-    folder = Path(os.environ.get("PENSTOCK_VECTORS") or Path(__file__).parent.parent / "vectors")
+    folder = Path(os.environ.get("PENSTOCK_VECTORS") or Path(__file__).parents[2] / "vectors")
     found = json.loads((folder / FILE).read_text())["cases"]
     return [
         Case(

@@ -21,7 +21,7 @@ from penstock.watch.query_meter import QueryMeter, SinkMeter, SourceMeter
 from penstock.watch.query_metrics import QueryMetrics
 from penstock.watch.status import status
 
-DATA = Path(__file__).parents[1] / "data/progress"
+DATA = Path(__file__).parents[2] / "data/progress"
 Progress = dict[str, Any]
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, functions as F
 from penstock import join, kafka, table, window
 from penstock.table import Table
 
-PAGE = (Path(__file__).parents[2] / "docs/streams.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/streams.md").read_text()
 LINES = re.findall(r"^\| (.+?) \| `([^`]+)` \|$", PAGE.split("| Kafka Streams | here |")[1].split("\n\n")[0], re.M)
 
 

@@ -24,7 +24,7 @@ from kafka_topics import new_topics
 READY = "console at "
 PARTITIONS = 4
 MESSAGES = 2_000
-STATES = Path(__file__).parents[1] / "data/earlier_build.tar.gz"
+STATES = Path(__file__).parents[2] / "data/earlier_build.tar.gz"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The browser of the console's tests: a Chromium of this machine, driven by Playwright.
 
-Tests look for a browser and install none. `python tests/support/chromium.py` fetches Debian's with apt-get into the
-cache, without root: the packages that the machine lacks are unpacked, not installed.
+Tests look for a browser and install none. `python tests/support/http/chromium.py` fetches Debian's with apt-get into
+the cache, without root: the packages that the machine lacks are unpacked, not installed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLAGS = ("--disable-gpu", "--disable-quic")
 """Besides those of Playwright, which switch off all that the browser asks the network by itself."""
 MISSING = (
     "no Chromium: install one (`apt-get install chromium-headless-shell`), set PENSTOCK_TEST_CHROMIUM to one, or run "
-    "`python tests/support/chromium.py`, which unpacks Debian's into the cache"
+    "`python tests/support/http/chromium.py`, which unpacks Debian's into the cache"
 )
 
 

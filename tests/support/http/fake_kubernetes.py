@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from penstock.local import ports
 from penstock_demo import child
 
-ENTRYPOINT = Path(__file__).parents[2] / "deploy/docker/entrypoint"
+ENTRYPOINT = Path(__file__).parents[3] / "deploy/docker/entrypoint"
 
 
 SERVICE = re.compile(r"[\w-]+-driver-svc\.default\.svc")

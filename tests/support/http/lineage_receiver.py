@@ -15,7 +15,7 @@ from typing import Any
 
 import jsonschema_rs
 
-SCHEMAS = Path(__file__).parents[1] / "data/openlineage"
+SCHEMAS = Path(__file__).parents[2] / "data/openlineage"
 FACETS = {
     "schema": "SchemaDatasetFacet",
     "errorMessage": "ErrorMessageRunFacet",

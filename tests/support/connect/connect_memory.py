@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect.source.properties import CLASS
+from penstock.connect.worker import plugins
 from penstock.connect.worker.connector_store import ConnectorStore, StoredConnector
 from penstock.connect.worker.context import WorkerContext
 from penstock.connect.worker.providers import Provided, Provider
@@ -22,6 +23,16 @@ RIGHT = {
     "scylla.table.names": "ks.t",
 }
 """A configuration without errors, if the database is not asked."""
+SMALLEST: dict[str, dict[str, str]] = {
+    plugins.SOURCE.name: RIGHT,
+    plugins.SINK.name: {"topics": "t", "scylladb.keyspace": "ks"},
+    plugins.DATASTAX_SINK.name: {"topics": "t", "topic.t.ks.t.mapping": "id=key.id"},
+    plugins.JDBC_SINK.name: {"topics": "t", "connection.url": "jdbc:postgresql://db/shop?user=ada&password=hush"},
+    plugins.FILE_STREAM_SINK.name: {"topics": "t", "file": "/data/lines"},
+    plugins.FILES_SINK.name: {"topics": "t", "store.url": "/data", "flush.size": "3", "format.class": "JsonFormat"},
+    plugins.REPLICATION_SINK.name: {"topics": "a.ks.t"},
+}
+"""By class: a configuration without errors, if the database is not asked. It has only what must be there."""
 
 
 class Memory(ConnectorStore):
@@ -44,11 +55,11 @@ class Memory(ConnectorStore):
         self.records.append((key, value))
 
 
-def memory_worker(folder: Path, store: Memory | None = None) -> StandaloneHerder:
-    """A worker with positions below `folder`, and the providers `dir` and `file`."""
-    provided = Provided(
-        {"dir": Provider("dir"), "file": Provider("file")}, {"key.converter": JSON, "value.converter": JSON}
-    )
+PROVIDED = Provided({"dir": Provider("dir"), "file": Provider("file")})
+
+
+def memory_worker(folder: Path, store: Memory | None = None, provided: Provided = PROVIDED) -> StandaloneHerder:
+    """A worker with positions below `folder`."""
     spark: Any = None
     return StandaloneHerder(
         WorkerContext(spark, "localhost:9", folder / "positions", provided), store or Memory(), "here:1"
