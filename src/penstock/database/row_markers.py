@@ -19,7 +19,7 @@ from typing import Any
 from penstock.database.access import Access
 from penstock.database.clustering_order import position
 from penstock.database.cql_types import CqlTable
-from penstock.database.fragment_reader import FragmentReader, Key, fragments_shown, token_of
+from penstock.database.fragment_reader import Fragment, FragmentReader, Key, fragments_shown, token_of
 from penstock.database.hidden_state import MARKER, WantedFacts, WriteFacts, facts
 
 _NO_DELETIONS = 2**63 - 1
@@ -48,12 +48,19 @@ class RowMarkers:
 
     def _read(self, reader: FragmentReader, after: int, until: int) -> Iterator[tuple[Any, WriteFacts]]:
         for partition in reader.partitions(after, until):
-            for path, written in facts(partition.sources or [], self._shape, int(time.time())):
+            sources = [map(_without_columns, source) for source in partition.sources or []]
+            for path, written in facts(sources, self._shape, int(time.time())):
                 if path.kind == MARKER and not written.dead:
                     yield self._place(partition.token, partition.key, path.row or ()), written
 
     def _place(self, token: int, partition: Key, clustering: Key) -> tuple[Any, ...]:
         return token, partition, position(self.key, clustering, 0)
+
+
+def _without_columns(fragment: Fragment) -> Fragment:
+    """A row without its cells, which are most of what there is to parse; the plugin writes them last."""
+    before, columns, _ = fragment.metadata.partition('"columns":')
+    return fragment._replace(metadata=f"{before}{columns}{{}}}}") if columns else fragment
 
 
 def row_markers(
