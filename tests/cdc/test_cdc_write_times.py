@@ -19,7 +19,7 @@ from penstock.cdc.cdc_tables import frame_schema
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN, Span, TokenRange, now_micros
 from penstock.cdc.partition_read import read_range, read_span
 from penstock.cdc.planner import Planner, describe as described
-from penstock.database import fragment_reader
+from penstock.database import write_times
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
@@ -126,7 +126,7 @@ def test_a_row_of_a_snapshot_says_when_it_was_inserted(
 def test_nodes_that_do_not_show_markers_leave_it_open(
     table: Table, cql: Any, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fragment_reader, "FRAGMENTS", "NO_SUCH_STATEMENT")
+    monkeypatch.setattr(write_times, "MARKED", "NO_SUCH_STATEMENT")
     name = table(COLUMNS)
     cql.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, 1, 1)")
     assert [row["inserted"] for row in _snapshot(services.cql, name, "5000")] == [None]

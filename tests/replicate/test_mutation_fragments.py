@@ -20,11 +20,14 @@ from keyspaces import new_keyspace
 
 from penstock import replicate
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
-from penstock.database.clustering_order import position
 from penstock.database.cql_connection import connection
 from penstock.database.cql_types import Column, CqlType
-from penstock.database.fragment_reader import CLUSTERED, END, START, STATIC, Fragment, fragment_reader
-from penstock.database.hidden_state import (
+from penstock.database.table_catalog import describe
+from penstock.local.services import Services
+from penstock.replicate.clustering_order import position
+from penstock.replicate.fragment_reader import CLUSTERED, END, START, STATIC, Fragment, fragment_reader
+from penstock.replicate.hidden_differences import HiddenScans
+from penstock.replicate.hidden_state import (
     CELL,
     COLLECTION,
     ELEMENT,
@@ -37,9 +40,6 @@ from penstock.database.hidden_state import (
     WriteFacts,
     facts,
 )
-from penstock.database.table_catalog import describe
-from penstock.local.services import Services
-from penstock.replicate.hidden_differences import HiddenScans
 
 INT = CqlType("int")
 SHAPE = WantedFacts(
@@ -243,7 +243,7 @@ def test_rows_are_in_the_order_of_the_database(cql: Any, services: Services, sto
             cql.execute(insert, [100, *row])
     side = replicate.side(table, hosts=services.cql)
     described = describe(connection(side.access).rows, table)
-    reader = fragment_reader(side.access, described, patience=timedelta(minutes=1), page_size=7)
+    reader = fragment_reader(side, described, patience=timedelta(minutes=1), page_size=7)
     (partition,) = list(reader.partition((b"\0\0\0\1",)))
     places = [position(described.clustering_key, one.clustering, 0) for one in partition if one.region == CLUSTERED]
     assert len(places) > sum(map(len, ORDERED.values()))

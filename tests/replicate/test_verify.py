@@ -16,10 +16,9 @@ from pyspark.sql import SparkSession
 
 from penstock import replicate
 from penstock.cli import verify as verify_command
-from penstock.database import fragment_reader
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.replicate import verification
+from penstock.replicate import fragment_reader, verification
 
 ROWS = 200
 TYPES = "CREATE TYPE {ks}.address (street text, zip int)"

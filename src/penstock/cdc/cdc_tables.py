@@ -107,6 +107,8 @@ WRITE_TIME, TIME_TO_LIVE = "penstock$writetime$", "penstock$ttl$"
 """Before the name of a column: the column's CQL function; no column of a table can have such a name."""
 LEFT = TIME_TO_LIVE + "cdc$operation"
 """For how many more seconds the log holds a row."""
+MARKER = ("penstock$inserted", "penstock$expires")
+"""The names of what follows the columns of a SELECT with row markers, both bigint."""
 _FUNCTIONS = {WRITE_TIME: "WRITETIME", TIME_TO_LIVE: "TTL"}
 
 FIXED_COLUMNS = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl")
@@ -125,8 +127,8 @@ class LogLayout:
         return self.names.index(name)
 
     def selection(self) -> str:
-        """The columns as CQL selects them."""
-        return ", ".join(map(_selected, self.names))
+        """The columns as CQL selects them; those of row markers follow by themselves."""
+        return ", ".join(_selected(name) for name in self.names if name not in MARKER)
 
 
 def _selected(name: str) -> str:

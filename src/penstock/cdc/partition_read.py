@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from penstock.cdc.cdc_options import CdcSettings
-from penstock.cdc.cdc_tables import TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
+from penstock.cdc.cdc_tables import MARKER, TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
 from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
 from penstock.cdc.generations import Span, TokenRange, now_micros
 from penstock.cdc.log_pages import IN_SPAN, in_range, pages_of_log, pages_of_table, span_queries
@@ -27,10 +27,8 @@ from penstock.cdc.whole_lists import WholeLists
 from penstock.database import Page
 from penstock.database.columns import decode
 from penstock.database.cql_types import Column, CqlTable, CqlType, log_value_type, spark_type
-from penstock.database.hidden_state import WriteFacts
-from penstock.database.row_markers import RowMarkers, row_markers
 from penstock.database.table_catalog import base_name
-from penstock.database.write_times import timed_columns
+from penstock.database.write_times import rows_with_markers, timed_columns
 from penstock.native import Array
 from penstock.spark_runtime.arrow_types import to_arrow_schema, to_arrow_type
 
@@ -70,9 +68,10 @@ def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Sp
 def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
     timed = timed_columns(chosen.access, table, chosen.patience) if chosen.write_times else frozenset()
-    markers = _markers(chosen, table, part) if chosen.write_times else None
-    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed, markers)
-    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {in_range(table, part.filter)}"
+    marked = rows_with_markers(chosen.access, table, chosen.patience) if chosen.write_times else None
+    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed, marked=bool(marked))
+    source = marked or base_name(table)
+    text = f"SELECT {build.layout.selection()} FROM {source} WHERE {in_range(table, part.filter)}"
     pages = pages_of_table(chosen, text, (part.after, part.until))
     if chosen.write_times:
         # Each value has the time of its write: whoever applies the changes needs no order among them.
@@ -86,12 +85,6 @@ def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: T
                 changed = changed_since(chosen, table, part)
                 yield from (build.batch(page, changed) for page in held if page.rows)
             held = []
-
-
-def _markers(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> RowMarkers | None:
-    # It does not matter that they are read a moment before or after the rows: what happened in between is in the log.
-    tokens = part.after, part.until
-    return row_markers(chosen.access, table, tokens, patience=chosen.patience, page_size=chosen.page_size)
 
 
 @dataclass
@@ -138,13 +131,17 @@ class RowBuilder:
         schema: pa.Schema,
         part: TokenRange,
         timed: Collection[str] = (),
-        markers: RowMarkers | None = None,
+        *,
+        marked: bool = False,
     ) -> None:
-        self.table, self.schema, self.part, self.timed, self.markers = table, schema, part, timed, markers
+        self.table, self.schema, self.part, self.timed, self.marked = table, schema, part, timed, marked
         names, kinds = [c.name for c in table.columns], [c.type for c in table.columns]
         for column in (value for value in table.values if value.name in timed):
             names += [WRITE_TIME + column.name, TIME_TO_LIVE + column.name]
             kinds += [_of_each(column, "bigint"), _of_each(column, "int")]
+        if marked:
+            names += MARKER
+            kinds += [CqlType("bigint")] * len(MARKER)
         self.layout = LogLayout(table, tuple(names), tuple(kinds))
         self.partition_columns = [self.layout.at(c.name) for c in table.partition_key]
         self.clustering_columns = [self.layout.at(c.name) for c in table.clustering_key]
@@ -162,7 +159,8 @@ class RowBuilder:
         cells = {
             column.name: self._rows_with(column, rows, static, keys, changed.by_column) for column in self.table.columns
         }
-        return _Rows(self, view, rows, cells, self._masked(keys, changed), self._inserted(view, rows, static)).batch()
+        cells |= dict.fromkeys(MARKER, np.where(static, -1, rows))
+        return _Rows(self, view, rows, cells, self._masked(keys, changed)).batch()
 
     def _entries(self, view: View) -> tuple[Array, Array]:
         """Row numbers, and a mask of the static rows; the first row of a partition with static values occurs twice."""
@@ -197,20 +195,6 @@ class RowBuilder:
             absent = absent | np.isin(keys, by_column[column.name])
         return np.where(absent, -1, rows)
 
-    def _inserted(self, view: View, rows: Array, static: Array) -> list[WriteFacts | None] | None:
-        """The marker of each row; None if the database does not show them."""
-        if self.markers is None:
-            return None
-        data, starts, lengths = view.buffer.tobytes(), view.starts.tolist(), view.lengths.tolist()
-
-        def cells(row: int, columns: list[int]) -> tuple[bytes, ...]:
-            return tuple(data[starts[row][column] : starts[row][column] + lengths[row][column]] for column in columns)
-
-        places = rows[~static].tolist()
-        keys = ((cells(row, self.partition_columns), cells(row, self.clustering_columns)) for row in places)
-        markers = self.markers.of(keys)
-        return [None if is_static else next(markers) for is_static in static.tolist()]
-
     def _masked(self, keys: Array, changed: Changed) -> Array:
         masked = np.zeros(len(keys), np.bool_)
         for hashes in changed.by_column.values():
@@ -226,18 +210,10 @@ def _of_each(column: Column, kind: str) -> CqlType:
 class _Rows(FrameColumns):
     """Builds the columns of a snapshot's rows."""
 
-    def __init__(
-        self,
-        builder: RowBuilder,
-        view: View,
-        rows: Array,
-        cells: dict[str, Array],
-        masked: Array,
-        markers: list[WriteFacts | None] | None,
-    ) -> None:
+    def __init__(self, builder: RowBuilder, view: View, rows: Array, cells: dict[str, Array], masked: Array) -> None:
         super().__init__(view, rows, builder.schema, builder.part.planned)
         self.part, self.cells, self.masked, self.timed = builder.part, cells, masked, builder.timed
-        self.markers = markers
+        self.marked = builder.marked
 
     def _decode(self, part: str, name: str, kind: CqlType, t: pa.DataType) -> pa.Array:
         cells = self.view.cells(self.layout.at(name), self.cells[name])
@@ -296,11 +272,13 @@ class _Rows(FrameColumns):
         return self._times(TIME_TO_LIVE, t, int(self.view.asked[0]))
 
     def column_inserted(self, t: pa.DataType) -> pa.Array:
-        if self.markers is None:
+        if not self.marked:
             return self._null(t)
-        times = [None if marker is None else marker.time for marker in self.markers]
-        expiries = [None if marker is None else marker.expires for marker in self.markers]
-        return pa.StructArray.from_arrays([pa.array(times, pa.int64()), pa.array(expiries, pa.int64())], fields=list(t))
+        children = [
+            decode(CqlType("bigint"), self.view.cells(self.layout.at(name), self.cells[name]), pa.int64())
+            for name in MARKER
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(t))
 
     def _times(self, prefix: str, t: pa.DataType, since: int) -> pa.Array:
         """The results of a function of each column, with `since` added; null where the database does not tell them."""

@@ -16,11 +16,10 @@ from pyspark.sql import SparkSession
 from penstock.cdc.generations import now_micros
 from penstock.database.cql_connection import connection
 from penstock.database.cql_types import CqlType
-from penstock.database.fragment_reader import FragmentReader, Key, fragment_reader
-from penstock.database.hidden_state import WantedFacts
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
 from penstock.replicate.comparison_tasks import in_tasks, number_of_ranges
+from penstock.replicate.fragment_reader import FragmentReader, Key, fragment_reader
 from penstock.replicate.hidden_differences import (
     HiddenDifference,
     HiddenScans,
@@ -30,6 +29,7 @@ from penstock.replicate.hidden_differences import (
     read_by_rows,
 )
 from penstock.replicate.hidden_repair import insert_again, reason, repair, why_left
+from penstock.replicate.hidden_state import WantedFacts
 from penstock.replicate.row_digests import BUCKETS, bounds
 from penstock.replicate.table_scan import Scans
 
@@ -177,7 +177,7 @@ def hidden_scans(both: Scans, *, patience: timedelta, page_size: int) -> tuple[H
     different orders.
     """
     readers = [
-        fragment_reader(scan.side.access, scan.table, patience=patience, page_size=page_size)
+        fragment_reader(scan.side, scan.table, patience=patience, page_size=page_size)
         for scan in (both.source, both.target)
     ]
     source, target = readers
@@ -232,7 +232,7 @@ def _since(readers: list[FragmentReader]) -> tuple[int, str]:
     for reader, seconds in zip(readers, grace, strict=True):
         if seconds is None:
             return NO_DELETIONS, (
-                f"deletions: {reader} may forget them at any time (set tombstone_gc = {{'mode': 'timeout'}} on it)"
+                f"deletions: {reader.side} may forget them at any time (set tombstone_gc = {{'mode': 'timeout'}} on it)"
             )
     # A tenth is for the time that the comparison takes, and for clocks.
     least = min(seconds for seconds in grace if seconds is not None)
@@ -245,9 +245,9 @@ def _grace(reader: FragmentReader) -> int | None:
     """For how many seconds nodes keep deletions; None if that is not known."""
     table = reader.table
     row = retrying(
-        lambda: connection(reader.access).rows.execute(OPTIONS, (table.keyspace, table.name)).one(),
+        lambda: connection(reader.side.access).rows.execute(OPTIONS, (table.keyspace, table.name)).one(),
         what="looking up for how long deletions are kept",
-        where=str(reader),
+        where=str(reader.side),
         patience=reader.patience,
     )
     mode = bytes((row[1] or {}).get("tombstone_gc", b"")) if row else b""

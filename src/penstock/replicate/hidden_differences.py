@@ -16,11 +16,11 @@ from itertools import chain, islice, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.database.bad_values import key_text
-from penstock.database.clustering_order import position
 from penstock.database.cql_types import Column, CqlTable
 from penstock.database.encode_cells import cells_of
-from penstock.database.fragment_reader import Fragment, FragmentReader, Key, Partition
-from penstock.database.hidden_state import (
+from penstock.replicate.clustering_order import position
+from penstock.replicate.fragment_reader import Fragment, FragmentReader, Key, Partition
+from penstock.replicate.hidden_state import (
     CELL,
     COLLECTION,
     ELEMENT,

@@ -14,12 +14,12 @@ import pyarrow as pa
 from penstock.database.columns import BadValue
 from penstock.database.cql_types import Column, CqlType
 from penstock.database.encode_cells import as_bytes, encode, list_bytes
-from penstock.database.fragment_reader import FragmentReader, Key
-from penstock.database.hidden_state import CELL, COLLECTION, ELEMENT, MARKER, PARTITION, RANGE, ROW, Path, WriteFacts
 from penstock.database.requests import RequestLimits, Statement, Value, send_all, together
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError
+from penstock.replicate.fragment_reader import FragmentReader, Key
 from penstock.replicate.hidden_differences import Both, Unlike
+from penstock.replicate.hidden_state import CELL, COLLECTION, ELEMENT, MARKER, PARTITION, RANGE, ROW, Path, WriteFacts
 from penstock.replicate.reconciliation import CellState, why_kept
 from penstock.replicate.repair import NO_TTL, bound
 from penstock.replicate.table_statements import TableStatements, removed, slices, time_to_live, to, to_field
@@ -58,8 +58,8 @@ def insert_again(target: FragmentReader, key: Key, unlike: Unlike, at: int) -> N
 
 def _send(target: FragmentReader, writes: list[tuple[bytes, list[Statement]]]) -> None:
     table, limits = target.table, RequestLimits(patience=target.patience)
-    requests = together(target.access, table.keyspace, writes, limits)
-    send_all(target.access, table.keyspace, requests, limits, what="repairing", where=table.full_name)
+    requests = together(target.side.access, table.keyspace, writes, limits)
+    send_all(target.side.access, table.keyspace, requests, limits, what="repairing", where=table.full_name)
 
 
 def why_left(target: FragmentReader, path: Path, both: Both) -> str:

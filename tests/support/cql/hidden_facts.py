@@ -9,9 +9,11 @@ from itertools import product
 from typing import Any, TypeAlias
 
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
-from penstock.database.clustering_order import position
-from penstock.database.fragment_reader import FragmentReader
-from penstock.database.hidden_state import (
+from penstock.replicate.clustering_order import position
+from penstock.replicate.fragment_reader import FragmentReader
+from penstock.replicate.hidden_comparison import hidden_scans
+from penstock.replicate.hidden_differences import HiddenScans, described
+from penstock.replicate.hidden_state import (
     CELL,
     COLLECTION,
     ELEMENT,
@@ -23,8 +25,6 @@ from penstock.database.hidden_state import (
     WriteFacts,
     facts,
 )
-from penstock.replicate.hidden_comparison import hidden_scans
-from penstock.replicate.hidden_differences import HiddenScans, described
 from penstock.replicate.table_scan import Side, scans
 
 POINTS = range(8)

@@ -23,7 +23,6 @@ from cassandra.protocol import SyntaxException
 from cassandra.query import BoundStatement
 
 from penstock.database import Page
-from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.cql_types import CqlTable
@@ -31,6 +30,7 @@ from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, is_scylla, quoted, token_of_key
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError, SchemaChanged
+from penstock.replicate.table_scan import Side
 
 T = TypeVar("T")
 
@@ -67,20 +67,13 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True)
 class FragmentReader:
-    """Reads a table of one cluster; from `fragment_reader`, or `fragments_shown`.
+    """Reads a table of one cluster; from `fragment_reader`."""
 
-    With `every_node`, a node that is down is waited for; else the nodes are asked that are connected.
-    """
-
-    access: Access
+    side: Side
     table: CqlTable
     by_key: bool
     patience: timedelta
     page_size: int
-    every_node: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.table.full_name} at {self.access.hosts}"
 
     def partitions(self, after: int, until: int) -> Iterator[Partition]:
         """The partitions of the tokens (after, until], by token; each must be read before the next one."""
@@ -171,11 +164,11 @@ class FragmentReader:
         return f"SELECT {', '.join(self._columns)} FROM {self._name}"
 
     def _nodes(self) -> list[Any]:
-        return retrying(lambda: nodes(connection(self.access), every=self.every_node), **self._what)
+        return retrying(lambda: nodes(connection(self.side.access)), **self._what)
 
     @property
     def _what(self) -> dict[str, Any]:
-        return {"what": "reading what nodes have stored", "where": str(self), "patience": self.patience}
+        return {"what": "reading what nodes have stored", "where": str(self.side), "patience": self.patience}
 
     def _rows(self, page: Page, columns: int) -> Iterator[list[bytes | None]]:
         buffer, starts, lengths = indexed(page.data, page.rows, columns, where=self.table.full_name)
@@ -188,11 +181,10 @@ def token_of(key: Key) -> int:
     return int(Murmur3Token.hash_fn(partition_key(key)))
 
 
-def nodes(link: CqlConnection, *, every: bool = True) -> list[Any]:
-    """The nodes that may have copies, all or the connected ones: those of `local_dc`, if it is set."""
+def nodes(link: CqlConnection) -> list[Any]:
+    """All nodes that may have copies: those of `local_dc`, if it is set."""
     wanted = link.access.local_dc
-    known = link.cluster.metadata.all_hosts() if every else [pool.host for pool in link.pages.get_pools()]
-    hosts = [host for host in known if wanted in ("", host.datacenter)]
+    hosts = [host for host in link.cluster.metadata.all_hosts() if wanted in ("", host.datacenter)]
     return sorted(hosts, key=lambda host: str(host.endpoint))
 
 
@@ -242,48 +234,37 @@ class _Request:
             return retrying(wait, **self.reader._what)
         except InvalidRequest as error:
             raise SchemaChanged(
-                f"the table cannot be read as it was at the start: {error}",
-                where=str(self.reader),
-                next="start again",
+                f"the table cannot be read as it was when the comparison began: {error}",
+                where=str(self.reader.side),
+                next="start the comparison again",
             ) from error
 
     def _execute(self, state: bytes | None) -> Any:
-        link = connection(self.reader.access)
+        link = connection(self.reader.side.access)
         bound = BoundStatement(link.prepare(self.text), fetch_size=self.reader.page_size)
         bound.values = self.values
         return link.pages.execute_async(bound, paging_state=state, host=self.node)
 
 
-def fragment_reader(access: Access, table: CqlTable, *, patience: timedelta, page_size: int) -> FragmentReader:
+def fragment_reader(side: Side, table: CqlTable, *, patience: timedelta, page_size: int) -> FragmentReader:
     """A reader of what the nodes of a cluster have stored of a table.
 
     Raises PenstockError if they do not show it.
     """
-    reader = fragments_shown(access, table, patience=patience, page_size=page_size)
-    if reader is None:
-        raise PenstockError(
-            "level 3 compares what nodes have stored, and this cluster does not show it",
-            where=f"{table.full_name} at {access.hosts}",
-            next="start Apache Cassandra with Penstock's plugin (docs/cassandra.md), or update ScyllaDB to 5.4 or "
-            "later; or compare with level 2",
-        )
-    return reader
-
-
-def fragments_shown(
-    access: Access, table: CqlTable, *, patience: timedelta, page_size: int, every_node: bool = True
-) -> FragmentReader | None:
-    """The same; None if the nodes do not show what they have stored."""
     where = " AND ".join(f"{quoted(column.name)} = ?" for column in table.partition_key)
 
-    def look() -> bool | None:
-        link = connection(access)
-        try:
-            link.pages.prepare(f"SELECT metadata FROM {FRAGMENTS}({base_name(table)}) WHERE {where}")
-        except (InvalidRequest, SyntaxException):
-            return None
+    def look() -> bool:
+        link = connection(side.access)
+        link.pages.prepare(f"SELECT metadata FROM {FRAGMENTS}({base_name(table)}) WHERE {where}")
         return is_scylla(link.rows)
 
-    place = f"{table.full_name} at {access.hosts}"
-    by_key = retrying(look, what="looking up what nodes show", where=place, patience=patience)
-    return None if by_key is None else FragmentReader(access, table, by_key, patience, page_size, every_node)
+    try:
+        by_key = retrying(look, what="looking up what nodes show", where=str(side), patience=patience)
+    except (InvalidRequest, SyntaxException) as error:
+        raise PenstockError(
+            "level 3 compares what nodes have stored, and this cluster does not show it",
+            where=str(side),
+            next="start Apache Cassandra with Penstock's plugin (docs/cassandra.md), or update ScyllaDB to 5.4 or "
+            "later; or compare with level 2",
+        ) from error
+    return FragmentReader(side, table, by_key, patience, page_size)

@@ -23,10 +23,10 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.database.clustering_order import position
 from penstock.database.cql_types import Column
-from penstock.database.fragment_reader import CLUSTERED, START, STATIC, Fragment
 from penstock.errors import PenstockError
+from penstock.replicate.clustering_order import position
+from penstock.replicate.fragment_reader import CLUSTERED, START, STATIC, Fragment
 
 NEVER = -(2**63)
 """The time of a deletion that is not there."""
