@@ -19,6 +19,7 @@ from penstock.cdc.cdc_tables import frame_schema
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN, Span, TokenRange, now_micros
 from penstock.cdc.partition_read import read_range, read_span
 from penstock.cdc.planner import Planner, describe as described
+from penstock.database import write_times
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
@@ -95,6 +96,49 @@ def _is_inserted_with_an_old_time(cql: Any, name: str) -> bool:
         assert "from the past" in str(error)
         return False
     return True
+
+
+@pytest.mark.parametrize("page_size", ["2", "5000"])
+def test_a_row_of_a_snapshot_says_when_it_was_inserted(
+    table: Table, cql: Any, services: Services, page_size: str
+) -> None:
+    name = table("k int, c int, d int, s int static, v int, PRIMARY KEY (k, c, d)")
+    began = time.time_ns() // 1000 - 1000
+    expected: dict[tuple[int, int, int | None], int | None] = {}
+    for number in range(90):
+        k, c, d = number % 4, number % 5, number
+        text = f"INSERT INTO {name} (k, c, d) VALUES ({k}, {c}, {d}) USING TIMESTAMP {began + number}"
+        if number % 3:
+            text = f"UPDATE {name} USING TIMESTAMP {began + number} SET v = 1 WHERE k = {k} AND c = {c} AND d = {d}"
+        expected[k, c, d] = None if number % 3 else began + number
+        cql.execute(text)
+    cql.execute(f"UPDATE {name} SET s = 1 WHERE k = 2")
+    cql.execute(f"UPDATE {name} SET s = 1 WHERE k = 9")
+    rows = _snapshot(services.cql, name, page_size)
+    found = {tuple(row["key"].values()): row["inserted"] for row in rows if row["key"]["d"] is not None}
+    assert found == {key: {"time": at, "expires": None} for key, at in expected.items()}
+    cql.execute(f"INSERT INTO {name} (k, c, d, v) VALUES (8, 1, 1, 1) USING TTL 5000")
+    written = time.time()
+    (row,) = (row for row in _snapshot(services.cql, name, page_size) if row["key"]["k"] == 8)
+    assert row["inserted"]["time"] == row["write_times"]["v"] and lasts(row["inserted"]["expires"], written)
+
+
+def test_nodes_that_do_not_show_markers_leave_it_open(
+    table: Table, cql: Any, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_times, "MARKED", "NO_SUCH_STATEMENT")
+    name = table(COLUMNS)
+    cql.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, 1, 1)")
+    assert [row["inserted"] for row in _snapshot(services.cql, name, "5000")] == [None]
+
+
+def _snapshot(cql: str, name: str, page_size: str) -> list[dict[str, Any]]:
+    """The rows of a table, read in this process."""
+    chosen = settings({"table": name, "hosts": cql, "write_times": "true", "page_size": page_size})
+    table, now = described(chosen), now_micros()
+    part = TokenRange(FIRST_TOKEN, LAST_TOKEN, (), now, now)
+    batches = read_range(chosen, table, frame_schema(table, write_times=True), part)
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("of", ["rows", "log"])

@@ -91,7 +91,7 @@ REFUSED = {
     "SELECT nothing FROM MUTATION_FRAGMENTS({t})": "MUTATION_FRAGMENTS has no column nothing, but pk, pt",
     "SELECT * FROM MUTATION_FRAGMENTS({t}) LIMIT 3": "takes no LIMIT",
     "SELECT DISTINCT pk, pt FROM MUTATION_FRAGMENTS({t})": "takes no DISTINCT",
-    "SELECT * FROM MUTATION_FRAGMENTS({t}) WHERE pk = 1 AND pt = 'a' AND ck = 1": "takes only SELECT columns",
+    "SELECT * FROM MUTATION_FRAGMENTS({t}) WHERE pk = 1 AND pt = 'a' AND ck = 1": "one partition key or a range of tok",
     "SELECT * FROM MUTATION_FRAGMENTS({t}) WHERE pk IN (1, 2) AND pt = 'a'": "one partition key at a time",
     "SELECT * FROM MUTATION_FRAGMENTS(no.such)": "no does not exist",
 }

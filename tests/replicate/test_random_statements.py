@@ -1,4 +1,4 @@
-"""Random statements on tables of every kind, applied to another table in random order and more than once."""
+"""Random statements on tables of every kind, copied and applied to another table in random order and more than once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from penstock.local.services import Services
 
 STATEMENTS, FEW = 1000, 250
 """For each table; few of one table in each run of the tests, with another seed each time."""
+AFTER = 15
+"""Statements after a copy: few, so that most rows are as they were copied."""
 
 
 @pytest.fixture
@@ -56,3 +58,29 @@ def test_any_order_and_repeats_end_in_the_same_state(
     report = replicate.verify(spark, *sides, settle=0, level=3)
     assert report.result == "equal", (seed, report.described, report.hidden)
     assert report.rows[0]
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(("table", "count"), [(next(iter(TABLES)), FEW), *((table, STATEMENTS) for table in TABLES)])
+def test_a_copy_between_writes_ends_in_the_same_state(
+    keyspaces: tuple[str, str], cql: Any, services: Services, spark: SparkSession, table: str, count: int
+) -> None:
+    seed = random.randrange(1 << 32)
+    draw, began = random.Random(seed), time.time_ns() // 1000 - 2_000_000
+    source, target = (f"{name}.{table}" for name in keyspaces)
+    reader, low = Reader.of(services.cql, source), began + count - 1
+    rows: list[Any] = []
+    for number in range(count + AFTER):
+        if number == count:
+            rows = reader.rows(low)
+        at = f"USING TIMESTAMP {began + number}"
+        cql.execute(of_time(draw, DRAWN[table](draw), at).replace("{t}", source))
+    writes = [*rows, *reader.groups(low + 1)]
+    draw.shuffle(writes)
+    apply(services.cql, target, writes)
+    sides = (replicate.side(one, hosts=services.cql) for one in (source, target))
+    report = replicate.verify(spark, *sides, settle=0, level=3)
+    assert not report.different, (seed, report.described)
+    # Deletions from before a copy are not copied.
+    assert report.hidden is not None
+    assert [one for one in report.hidden.described if one.what == "row marker"] == [], (seed, report.hidden)

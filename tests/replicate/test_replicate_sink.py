@@ -107,6 +107,33 @@ def test_a_new_checkpoint_copies_everything_again_and_changes_nothing(
         assert report.result == "equal", report.described
 
 
+def test_a_copied_row_that_was_only_updated_goes_with_its_last_value(
+    pair: Pair, spark: SparkSession, tmp_path: Path
+) -> None:
+    """An UPDATE makes no row marker, so the row is gone with its last value; an INSERT makes one, and the row stays."""
+    pair.run("UPDATE {ks}.orders SET total = 1 WHERE shop = 300 AND id = 1")
+    pair.run("UPDATE {ks}.orders SET steps = ['a'] WHERE shop = 300 AND id = 2")
+    pair.run("UPDATE {ks}.orders SET tags = {'a'}, note = 'n' WHERE shop = 300 AND id = 3")
+    pair.run("INSERT INTO {ks}.orders (shop, id, total) VALUES (300, 4, 1)")
+    pair.run("INSERT INTO {ks}.orders (shop, id, total) VALUES (300, 5, 1) USING TTL 86400")
+    pair.run("UPDATE {ks}.orders SET total = 2, note = 'n' WHERE shop = 300 AND id = 5")
+    pair.run("INSERT INTO {ks}.orders (shop, id) VALUES (300, 6)")
+    pair.copy(spark, tmp_path / "checkpoint")
+    sides = [replicate.side(f"{name}.orders", hosts=pair.hosts) for name in (pair.source, pair.target)]
+    hidden = replicate.verify(spark, *sides, settle=0, level=3).hidden
+    assert hidden is not None
+    assert [one for one in hidden.described if '"shop": 300' in one.key and one.what == "row marker"] == []
+    for number in range(1, 6):
+        pair.run(f"UPDATE {{ks}}.orders SET total = null, note = null WHERE shop = 300 AND id = {number}")
+    pair.run("UPDATE {ks}.orders SET steps = [] WHERE shop = 300 AND id = 2")
+    pair.run("UPDATE {ks}.orders SET tags = tags - {'a'} WHERE shop = 300 AND id = 3")
+    pair.copy(spark, tmp_path / "checkpoint")
+    report = pair.verified(spark)
+    assert report.result == "equal", report.described
+    left = pair.cql.execute(f"SELECT id FROM {pair.target}.orders WHERE shop = 300")
+    assert [key for (key,) in left] == [4, 5, 6]
+
+
 def test_packed_changes_are_counted_as_rows(pair: Pair, spark: SparkSession, tmp_path: Path) -> None:
     pair.run("CREATE TABLE {ks}.counted (k int PRIMARY KEY, v int)" + LOGGED)
     pair.cql.execute(f"CREATE TABLE {pair.target}.counted (k int PRIMARY KEY, v int)")

@@ -251,9 +251,9 @@ def read(
     `kafka.dead_letters` takes them. `late` is the watermark's delay, for windows and joins: how long after changes with
     a newer `ts` a change may come. With `write_times=True` there are also `expires timestamp` (when a change's values
     expire) and, for the rows of a snapshot, `write_times struct` (microseconds since 1970) and `expiries struct`
-    (seconds since 1970), with a list where each element has its own. A change of some elements of a list has
-    the whole list in `lists struct`. `options` are other options of the source, such as
-    `user`, `consistency`, `max_rows` or `latency`; docs/cdc.md lists them.
+    (seconds since 1970), with a list where each element has its own, and `inserted struct` (when an INSERT made the
+    row). A change of some elements of a list has the whole list in `lists struct`. `options` are other options of the
+    source, such as `user`, `consistency`, `max_rows` or `latency`; docs/cdc.md lists them.
 
     Raises PenstockError if a setting is not valid, the table does not exist or has no change log, the user may not read
     it, or the log lacks the images; DatabaseUnavailable if no node answers within `patience` (5 minutes).

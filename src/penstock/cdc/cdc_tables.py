@@ -107,6 +107,8 @@ WRITE_TIME, TIME_TO_LIVE = "penstock$writetime$", "penstock$ttl$"
 """Before the name of a column: the column's CQL function; no column of a table can have such a name."""
 LEFT = TIME_TO_LIVE + "cdc$operation"
 """For how many more seconds the log holds a row."""
+MARKER = ("penstock$inserted", "penstock$expires")
+"""The names of what follows the columns of a SELECT with row markers, both bigint."""
 _FUNCTIONS = {WRITE_TIME: "WRITETIME", TIME_TO_LIVE: "TTL"}
 
 FIXED_COLUMNS = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl")
@@ -125,8 +127,8 @@ class LogLayout:
         return self.names.index(name)
 
     def selection(self) -> str:
-        """The columns as CQL selects them."""
-        return ", ".join(map(_selected, self.names))
+        """The columns as CQL selects them; those of row markers follow by themselves."""
+        return ", ".join(_selected(name) for name in self.names if name not in MARKER)
 
 
 def _selected(name: str) -> str:
@@ -155,6 +157,10 @@ def layout(table: CqlTable, *, write_times: bool = False) -> LogLayout:
                 names.append(f"cdc$deleted_elements_{column.name}")
                 kinds.append(deleted_elements_type(column.type))
     return LogLayout(table, tuple(names), tuple(kinds))
+
+
+INSERTED = st.StructType([st.StructField("time", st.LongType()), st.StructField("expires", st.LongType())])
+"""When an INSERT made a row of a snapshot, and when that expires; both null if only UPDATEs did."""
 
 
 def _struct(fields: Iterable[tuple[str, CqlType]]) -> st.StructType:
@@ -198,6 +204,7 @@ def frame_schema(table: CqlTable, *, problem: bool = False, write_times: bool = 
             [st.StructField(c.name, _list_type(c.type)) for c in table.values if c.type.nonfrozen_list]
         )
         fields += [("expires", st.TimestampType()), ("write_times", times), ("expiries", times), ("lists", lists)]
+        fields.append(("inserted", INSERTED))
     # Spark has no struct without fields: leave out structs that a table without values or collections would not fill.
     absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
     if not bounds.fields:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from penstock.cdc.cdc_options import CdcSettings
-from penstock.cdc.cdc_tables import TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
+from penstock.cdc.cdc_tables import MARKER, TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
 from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
 from penstock.cdc.generations import Span, TokenRange, now_micros
 from penstock.cdc.log_pages import IN_SPAN, in_range, pages_of_log, pages_of_table, span_queries
@@ -28,7 +28,7 @@ from penstock.database import Page
 from penstock.database.columns import decode
 from penstock.database.cql_types import Column, CqlTable, CqlType, log_value_type, spark_type
 from penstock.database.table_catalog import base_name
-from penstock.database.write_times import timed_columns
+from penstock.database.write_times import rows_with_markers, timed_columns
 from penstock.native import Array
 from penstock.spark_runtime.arrow_types import to_arrow_schema, to_arrow_type
 
@@ -68,8 +68,10 @@ def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Sp
 def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
     timed = timed_columns(chosen.access, table, chosen.patience) if chosen.write_times else frozenset()
-    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed)
-    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {in_range(table, part.filter)}"
+    marked = rows_with_markers(chosen.access, table, chosen.patience) if chosen.write_times else None
+    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed, marked=bool(marked))
+    source = marked or base_name(table)
+    text = f"SELECT {build.layout.selection()} FROM {source} WHERE {in_range(table, part.filter)}"
     pages = pages_of_table(chosen, text, (part.after, part.until))
     if chosen.write_times:
         # Each value has the time of its write: whoever applies the changes needs no order among them.
@@ -123,12 +125,23 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
 class RowBuilder:
     """Builds batches of the frame from pages of a table's rows; a partition's static row comes before its rows."""
 
-    def __init__(self, table: CqlTable, schema: pa.Schema, part: TokenRange, timed: Collection[str] = ()) -> None:
-        self.table, self.schema, self.part, self.timed = table, schema, part, timed
+    def __init__(
+        self,
+        table: CqlTable,
+        schema: pa.Schema,
+        part: TokenRange,
+        timed: Collection[str] = (),
+        *,
+        marked: bool = False,
+    ) -> None:
+        self.table, self.schema, self.part, self.timed, self.marked = table, schema, part, timed, marked
         names, kinds = [c.name for c in table.columns], [c.type for c in table.columns]
         for column in (value for value in table.values if value.name in timed):
             names += [WRITE_TIME + column.name, TIME_TO_LIVE + column.name]
             kinds += [_of_each(column, "bigint"), _of_each(column, "int")]
+        if marked:
+            names += MARKER
+            kinds += [CqlType("bigint")] * len(MARKER)
         self.layout = LogLayout(table, tuple(names), tuple(kinds))
         self.partition_columns = [self.layout.at(c.name) for c in table.partition_key]
         self.clustering_columns = [self.layout.at(c.name) for c in table.clustering_key]
@@ -146,6 +159,7 @@ class RowBuilder:
         cells = {
             column.name: self._rows_with(column, rows, static, keys, changed.by_column) for column in self.table.columns
         }
+        cells |= dict.fromkeys(MARKER, np.where(static, -1, rows))
         return _Rows(self, view, rows, cells, self._masked(keys, changed)).batch()
 
     def _entries(self, view: View) -> tuple[Array, Array]:
@@ -199,6 +213,7 @@ class _Rows(FrameColumns):
     def __init__(self, builder: RowBuilder, view: View, rows: Array, cells: dict[str, Array], masked: Array) -> None:
         super().__init__(view, rows, builder.schema, builder.part.planned)
         self.part, self.cells, self.masked, self.timed = builder.part, cells, masked, builder.timed
+        self.marked = builder.marked
 
     def _decode(self, part: str, name: str, kind: CqlType, t: pa.DataType) -> pa.Array:
         cells = self.view.cells(self.layout.at(name), self.cells[name])
@@ -255,6 +270,15 @@ class _Rows(FrameColumns):
     def column_expiries(self, t: pa.DataType) -> pa.Array:
         # All rows are of one page.
         return self._times(TIME_TO_LIVE, t, int(self.view.asked[0]))
+
+    def column_inserted(self, t: pa.DataType) -> pa.Array:
+        if not self.marked:
+            return self._null(t)
+        children = [
+            decode(CqlType("bigint"), self.view.cells(self.layout.at(name), self.cells[name]), pa.int64())
+            for name in MARKER
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(t))
 
     def _times(self, prefix: str, t: pa.DataType, since: int) -> pa.Array:
         """The results of a function of each column, with `since` added; null where the database does not tell them."""

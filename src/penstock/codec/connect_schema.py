@@ -240,6 +240,7 @@ def _times(table: Layout, base: str) -> Schema:
     lists = [(name, _whole_list(name, kind, base)) for name, kind in values.items() if kind.nonfrozen_list]
     if lists:
         fields.append(("lists", _struct(lists, f"{base}.Lists", optional=True)))
+    fields.append(("inserted", _struct([("time", number), ("expires", number)], f"{base}.Inserted", optional=True)))
     return _struct(fields, f"{base}.Times", optional=True)
 
 

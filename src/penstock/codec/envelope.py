@@ -288,6 +288,7 @@ def times_member(table: Layout) -> Column:
     lists = [name for name in values if table.types[name].nonfrozen_list]
     if lists:
         members.append(F.struct(*(_whole_list(name, table).alias(name) for name in lists)).alias("lists"))
+    members.append(F.col("inserted"))
     return F.struct(*members)
 
 

@@ -1,7 +1,8 @@
 """Which write times and times to live a database reports.
 
 Of values in one cell, all databases tell them, but not of counters; of the elements of collections and the fields of
-user types, Cassandra since 5.0, and ScyllaDB since 2026, but not of lists.
+user types, Cassandra since 5.0, and ScyllaDB since 2026, but not of lists. Whether a row was inserted, or only its
+columns were updated, and when, only a Cassandra with our plugin tells.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cassandra import InvalidRequest
+from cassandra.protocol import SyntaxException
 
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
@@ -18,6 +20,9 @@ from penstock.database.table_catalog import base_name, quoted
 
 _known: dict[tuple[Access, str, tuple[str, ...]], frozenset[str]] = {}
 """What was found, as long as the process lives, by the cluster, the table and the columns' types."""
+
+MARKED = "ROWS_WITH_MARKERS"
+"""The plugin's function of a table in a SELECT."""
 
 
 def timed_columns(access: Access, table: CqlTable, patience: timedelta) -> frozenset[str]:
@@ -40,8 +45,28 @@ def _is_timed(access: Access, table: CqlTable, column: Column) -> bool:
     if not column.type.multi_cell:
         return column.type.name != "counter"
     name = quoted(column.name)
+    return _is_prepared(access, f"SELECT WRITETIME({name}), TTL({name}) FROM {base_name(table)}")
+
+
+def rows_with_markers(access: Access, table: CqlTable, patience: timedelta) -> str | None:
+    """What a SELECT reads from so that two columns follow, when each row was inserted and when that expires.
+
+    In microseconds and seconds since 1970; None if the database does not tell. Raises DatabaseUnavailable if no node
+    answers within `patience`.
+    """
+    source = f"{MARKED}({base_name(table)})"
+    is_known = retrying(
+        lambda: _is_prepared(access, f"SELECT {quoted(table.partition_key[0].name)} FROM {source}"),
+        what="looking up whether row markers can be read",
+        where=f"{table.full_name} at {access.hosts}",
+        patience=patience,
+    )
+    return source if is_known else None
+
+
+def _is_prepared(access: Access, text: str) -> bool:
     try:
-        connection(access).pages.prepare(f"SELECT WRITETIME({name}), TTL({name}) FROM {base_name(table)}")
-    except InvalidRequest:
+        connection(access).pages.prepare(text)
+    except (InvalidRequest, SyntaxException):
         return False
     return True

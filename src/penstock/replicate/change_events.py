@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, Unpack, get_args
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 
 from penstock.border.public import public
-from penstock.cdc.cdc_tables import frame_schema
+from penstock.cdc.cdc_tables import INSERTED, frame_schema
 from penstock.codec import debezium
 from penstock.codec.avro import field_name
 from penstock.codec.change_frame import Layout, is_plain, layout
@@ -227,6 +227,7 @@ class _Changes:
             "write_times": self._numbers("write_times"),
             "expiries": self._numbers("expiries"),
             "lists": self._lists(),
+            "inserted": self._inserted(),
         }
         return [
             columns_by_name.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name, metadata=field.metadata)
@@ -295,6 +296,11 @@ class _Changes:
             for column in self.table.values
         ]
         return F.struct(*fields) if fields else F.lit(None)
+
+    def _inserted(self) -> Column:
+        path = "times", "inserted"
+        marker = F.struct(*(self.event.member(*path, name).alias(name) for name in INSERTED.names))
+        return F.when(self.event.has(*path), marker)
 
     def _lists(self) -> Column:
         fields = []

@@ -42,7 +42,7 @@ from penstock.spark_runtime.logical_plan import require_classic
 WHERE = "replicate.sink"
 COLUMNS = (
     *("op", "key", "after", "delta", "deleted", "deleted_elements", "range", "operation", "ts", "stream_id", "time"),
-    *("end_of_batch", "expires", "write_times", "expiries", "lists"),
+    *("end_of_batch", "expires", "write_times", "expiries", "lists", "inserted"),
 )
 """The columns of a change frame that statements are made of."""
 MOST_STATEMENTS = 50_000

@@ -1,16 +1,17 @@
 """Turns rows that were read from a table, with the times of their writes, into statements that write them so again.
 
-A statement has one time and one time to live, so each row takes one statement for each that its values have. CQL does
-not show whether a row was inserted, or only its columns were updated, and when: the oldest write of a row becomes the
-INSERT, the others UPDATEs. A row without any value was inserted, at an unknown time: that of the change (`ts`), which
-is before all changes that follow. Where the database does not show the times of a collection's elements, these have
-the same time, less a microsecond.
+A statement has one time and one time to live, so each row takes one statement for each that its values have. What was
+written with the row's marker (`inserted`) becomes the INSERT, the others UPDATEs: a row that was only updated must be
+gone with its last value. Where the database does not show markers, the oldest write of a row counts as its INSERT, and
+a row without any value was inserted at an unknown time: that of the change (`ts`), which is before all changes that
+follow. Where the database does not show the times of a collection's elements, these have the same time, less a
+microsecond.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,6 +37,15 @@ class WriteTime(NamedTuple):
 
     time: int
     expires: int | None
+
+    def is_over(self, now: int) -> bool:
+        return self.expires is not None and self.expires <= now
+
+    def is_with(self, other: WriteTime) -> bool:
+        """Whether one statement can have written both: what is left of a time to live is known to a second."""
+        if self.expires is None or other.expires is None:
+            return self == other
+        return self.time == other.time and abs(self.expires - other.expires) <= 1
 
 
 @dataclass(frozen=True)
@@ -70,21 +80,21 @@ class _RowWriter:
 
     def row(self, rows: _Rows, row: int, now: int) -> Iterator[Statement]:
         """The statements of one row."""
-        key, since = rows.key(row), rows.times[row]
+        key = rows.key(row)
         static = bool(self.table.clustering_key) and key[len(self.table.partition_key)] is None
         written: dict[WriteTime, list[Value]] = defaultdict(list)
         for column in rows.columns:
             for at, value in rows.values(column, row):
                 written[at].append(value)
-        inserted = self.markers and not static
-        if not written and inserted:
-            yield self.texts.insert([]), [*key, *_bound(WriteTime(since, None), now)]
-        oldest = min(written, key=lambda at: at.time) if written and inserted else None
+        inserted = rows.inserted(row, written) if self.markers and not static else None
+        first = next((at for at in written if inserted and at.is_with(inserted)), None)
+        if inserted and first is None and not inserted.is_over(now):
+            yield self.texts.insert([]), [*key, *_bound(inserted, now)]
         for at, values in written.items():
-            if at.expires is not None and at.expires <= now:
+            if at.is_over(now):
                 yield from self._deleted(at, values, key, static)
             else:
-                yield from self._put(at, values, key, now, insert=at == oldest, static=static)
+                yield from self._put(at, values, key, now, insert=at == first, static=static)
 
     def _put(
         self, at: WriteTime, values: list[Value], key: Cells, now: int, *, insert: bool, static: bool
@@ -138,6 +148,9 @@ class _Rows:
         self.columns = [column for column in table.values if has_field(batch, "after", column.name)]
         self.times: list[int] = batch.column("ts").cast(pa.int64()).to_pylist()
         self.keys = key_cells((*table.partition_key, *table.clustering_key), batch)
+        self.markers = (
+            batch.column("inserted").to_pylist() if "inserted" in batch.schema.names else [None] * batch.num_rows
+        )
         images = {column.name: field(batch.column("after"), column.name) for column in self.columns}
         self.written = {name: field(batch.column("write_times"), name).to_pylist() for name in images}
         self.expiries = {name: field(batch.column("expiries"), name).to_pylist() for name in images}
@@ -154,6 +167,13 @@ class _Rows:
 
     def key(self, row: int) -> Cells:
         return [cells[row] for cells in self.keys]
+
+    def inserted(self, row: int, written: Iterable[WriteTime]) -> WriteTime | None:
+        """The row's marker; None if only UPDATEs made the row, which has these writes."""
+        marker = self.markers[row]
+        if marker is None:
+            return min(written, key=lambda at: at.time, default=WriteTime(self.times[row], None))
+        return None if marker["time"] is None else WriteTime(marker["time"], marker["expires"])
 
     def values(self, column: Column, row: int) -> Iterator[tuple[WriteTime, Value]]:
         """The values of a column, each with its time."""

@@ -108,7 +108,7 @@ class Demo(ShopStage[Verdict]):
         return ["--through", self._running.kafka] if self._options.through_kafka else []
 
     def _await_parts(self) -> None:
-        """Wait until all tables are read: writes made before would be a snapshot."""
+        """Wait until the copy of all tables is planned: the first writes may be in it, in the log, or in both."""
         folder = self._root / "checkpoints" / NAME
         part = ".out" if self._options.through_kafka else ""
         queries = [folder / f"{shop.KEYSPACE}.{table}{part}" for table in self.tables]

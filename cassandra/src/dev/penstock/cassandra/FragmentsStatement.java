@@ -8,14 +8,11 @@ import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-import org.apache.cassandra.cql3.CQLStatement;
 import org.apache.cassandra.cql3.ColumnIdentifier;
 import org.apache.cassandra.cql3.ColumnSpecification;
 import org.apache.cassandra.cql3.QueryOptions;
-import org.apache.cassandra.cql3.QueryProcessor;
 import org.apache.cassandra.cql3.ResultSet;
 import org.apache.cassandra.cql3.selection.RawSelector;
-import org.apache.cassandra.cql3.statements.ForwardingStatement;
 import org.apache.cassandra.cql3.statements.SelectStatement;
 import org.apache.cassandra.db.PartitionRangeReadCommand;
 import org.apache.cassandra.db.ReadQuery;
@@ -24,9 +21,7 @@ import org.apache.cassandra.db.marshal.AbstractType;
 import org.apache.cassandra.db.marshal.ByteType;
 import org.apache.cassandra.db.marshal.UTF8Type;
 import org.apache.cassandra.exceptions.InvalidRequestException;
-import org.apache.cassandra.exceptions.SyntaxException;
 import org.apache.cassandra.schema.ColumnMetadata;
-import org.apache.cassandra.schema.Schema;
 import org.apache.cassandra.schema.TableMetadata;
 import org.apache.cassandra.service.ClientState;
 import org.apache.cassandra.service.QueryState;
@@ -43,21 +38,15 @@ import org.apache.cassandra.utils.FBUtilities;
  * the deletions that are kept. The WHERE clause has the partition key, or, which ScyllaDB lacks, a range of token();
  * it is prepared as that of a SELECT from the table, with the permissions that this needs.
  */
-final class FragmentsStatement extends ForwardingStatement {
-    private static final String NAME = "\"(?:[^\"]|\"\")+\"|\\w+";
-    private static final Pattern TEXT = Pattern.compile(
-        "\\s*SELECT\\b([^']*?)\\bFROM\\s+MUTATION_FRAGMENTS\\s*\\(\\s*((?:" + NAME + ")(?:\\s*\\.\\s*(?:" + NAME
-        + "))?)\\s*\\)(.*)", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
-    private static final String HINT = "SELECT columns FROM MUTATION_FRAGMENTS(table), of one partition key"
-                                       + " or of a range of token()";
+final class FragmentsStatement extends OwnSelect {
+    private static final String FUNCTION = "MUTATION_FRAGMENTS";
+    private static final Pattern TEXT = of(FUNCTION);
 
-    private final SelectStatement select;
     private final List<ColumnSpecification> columns;
     private final List<Integer> places;
 
     private FragmentsStatement(SelectStatement select, List<String> names) {
         super(select);
-        this.select = select;
         Map<String, AbstractType<?>> known = columnsOf(select.table);
         List<String> all = new ArrayList<>(known.keySet());
         columns = new ArrayList<>();
@@ -77,25 +66,8 @@ final class FragmentsStatement extends ForwardingStatement {
         Matcher matcher = TEXT.matcher(query);
         if (!matcher.matches())
             return null;
-        String table = matcher.group(2);
-        SelectStatement.RawStatement raw = raw("SELECT * FROM " + table + matcher.group(3));
-        if (raw.limit != null || raw.perPartitionLimit != null || !raw.parameters.orderings.isEmpty()
-            || !raw.parameters.groups.isEmpty())
-            throw new InvalidRequestException("MUTATION_FRAGMENTS takes no LIMIT, ORDER BY and GROUP BY here, only "
-                                              + HINT);
-        raw.setKeyspace(client);
-        SelectStatement select = raw.prepare(client);
-        if (select.getRestrictions().hasClusteringColumnsRestrictions()
-            || select.getRestrictions().hasNonPrimaryKeyRestrictions() || select.table.isVirtual())
-            throw new InvalidRequestException("MUTATION_FRAGMENTS takes only " + HINT + " here");
-        return new FragmentsStatement(select, names("SELECT " + matcher.group(1) + " FROM " + table));
-    }
-
-    private static SelectStatement.RawStatement raw(String text) {
-        CQLStatement.Raw raw = QueryProcessor.parseStatement(text);
-        if (raw instanceof SelectStatement.RawStatement)
-            return (SelectStatement.RawStatement) raw;
-        throw new SyntaxException("Not a SELECT: " + text);
+        return new FragmentsStatement(select("*", matcher, FUNCTION, client),
+                                      names("SELECT " + matcher.group(1) + " FROM " + matcher.group(2)));
     }
 
     private static List<String> names(String text) {
@@ -104,7 +76,7 @@ final class FragmentsStatement extends ForwardingStatement {
         for (RawSelector selector : raw.selectClause)
             names.add(selector.selectable.toString());
         if (raw.parameters.isDistinct || raw.parameters.isJson)
-            throw new InvalidRequestException("MUTATION_FRAGMENTS takes no DISTINCT and JSON here, only " + HINT);
+            throw new InvalidRequestException(FUNCTION + " takes no DISTINCT and JSON");
         return names;
     }
 
@@ -123,11 +95,7 @@ final class FragmentsStatement extends ForwardingStatement {
         return columns;
     }
 
-    /** Whether the table is as it was when this was prepared. */
-    boolean isCurrent() {
-        return Schema.instance.getTableMetadata(select.table.id) == select.table;
-    }
-
+    @Override
     ResultSet.ResultMetadata metadata() {
         return new ResultSet.ResultMetadata(columns);
     }

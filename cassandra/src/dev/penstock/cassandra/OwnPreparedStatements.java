@@ -16,7 +16,7 @@ import org.apache.cassandra.utils.MD5Digest;
 
 /**
  * Prepared statements that the node cannot prepare, which are kept here: those with {@code cdc = {...}}, whose map the
- * node takes for an error, and SELECTs that only ScyllaDB has. A client whose statement was forgotten prepares it again.
+ * node takes for an error, and SELECTs that it does not know. A client whose statement was forgotten prepares it again.
  */
 final class OwnPreparedStatements {
     private static final int KEPT = 1000;
@@ -25,8 +25,8 @@ final class OwnPreparedStatements {
 
     QueryHandler.Prepared get(MD5Digest id) {
         QueryHandler.Prepared found = prepared.getIfPresent(id);
-        boolean isOld = found != null && found.statement instanceof FragmentsStatement
-                        && !((FragmentsStatement) found.statement).isCurrent();
+        boolean isOld = found != null && found.statement instanceof OwnSelect
+                        && !((OwnSelect) found.statement).isCurrent();
         return isOld ? null : found;
     }
 
@@ -36,10 +36,11 @@ final class OwnPreparedStatements {
         return select != null ? keep(query, select, client.getRawKeyspace()) : prepareSchema(query, client);
     }
 
-    /** A SELECT that only ScyllaDB has, or null if it is another statement. */
+    /** A SELECT that a node without the plugin does not know, or null if it is another statement. */
     static CQLStatement select(String query, ClientState client) {
         CQLStatement fragments = FragmentsStatement.parse(query, client);
-        return fragments != null ? fragments : ScyllaTables.select(query, client);
+        CQLStatement own = fragments != null ? fragments : MarkedSelect.parse(query, client);
+        return own != null ? own : ScyllaTables.select(query, client);
     }
 
     private ResultMessage.Prepared prepareSchema(String query, ClientState client) {
@@ -58,8 +59,8 @@ final class OwnPreparedStatements {
     }
 
     private ResultMessage.Prepared keep(String query, CQLStatement statement, String keyspace) {
-        ResultSet.ResultMetadata result = statement instanceof FragmentsStatement
-                                          ? ((FragmentsStatement) statement).metadata()
+        ResultSet.ResultMetadata result = statement instanceof OwnSelect
+                                          ? ((OwnSelect) statement).metadata()
                                           : ResultSet.ResultMetadata.fromPrepared(statement);
         MD5Digest id = MD5Digest.compute(keyspace == null ? query : keyspace + query);
         prepared.put(id, new QueryHandler.Prepared(statement, query, false, keyspace));
