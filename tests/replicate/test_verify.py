@@ -70,9 +70,9 @@ def filled_pair(cql: Any, services: Services) -> Iterator[Pair]:
         made = Pair(cql, services.cql, source, target, time.time_ns() // 1000 - 60_000_000)
         made.both(TYPES)
         made.both(TABLE)
-        for keyspace in (source, target):
-            writes = [(one.replace("{ks}", keyspace).replace("{T}", str(made.time)), ()) for one in _rows()]
-            execute_concurrent(cql, writes, concurrency=32)
+        # A time to live counts from the write: both of a row are written together.
+        texts = (one.replace("{ks}", keyspace) for one in _rows() for keyspace in (source, target))
+        execute_concurrent(cql, [(text.replace("{T}", str(made.time)), ()) for text in texts], concurrency=32)
         yield made
 
 
