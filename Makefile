@@ -1,7 +1,7 @@
 # make setup   a virtual environment with everything, the jars and the plugin; the targets below do it first
 # make demo    ARGS="--seconds 60 --rate 3000"
 # make test    ARGS="tests/local -k jars"; what fails runs once more
-# make test-all   also kills servers, and runs what is slow, in an hour and a half
+# make test-all   also kills servers, and runs what is slow, in two hours
 # make test-pythons   the tests that need no server, on each Python from 3.11 on that is here; ARGS="3.12 3.13"
 # make browser    a Chromium for the tests of the console's page, unpacked into the cache, where none is installed
 # make check   ruff, mypy, the rules of imports, and the types and the form of the console's page

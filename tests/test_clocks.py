@@ -28,6 +28,8 @@ SLEEPS = {
     "table/test_globals.py": "stands for a source in which nothing happens any more",
     "wire/test_closed.py": "whatever has been sent by then, the close is correct",
 }
+SINCE = {"support/http/fake_status.py": "it stands for a program that started then"}
+"""Files that keep the time of their import, and why."""
 FILES = sorted(TESTS.rglob("*.py"))
 
 
@@ -41,6 +43,15 @@ def reads_clock(node: ast.AST) -> bool:
         and one.func.value.id == "time"
         for one in ast.walk(node)
     )
+
+
+def kept_times(tree: ast.Module) -> Iterator[int]:
+    """The lines of variables of a module with the time of its import."""
+    for one in tree.body:
+        if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
+            called = (ast.unparse(node.func) for node in ast.walk(one.value) if isinstance(node, ast.Call))
+            if reads_clock(one.value) or any(name.endswith((".now", ".utcnow", ".today")) for name in called):
+                yield one.lineno
 
 
 def names(node: ast.AST) -> set[str]:
@@ -178,3 +189,14 @@ def test_waits_that_are_numbers_are_found() -> None:
 
 def test_sleeps_are_found() -> None:
     assert list(sleeps(ast.parse("time.sleep(0.3)\nawait_(asyncio.sleep(0))\nwhile x():\n    time.sleep(0.1)"))) == [1]
+
+
+def test_no_file_keeps_the_time_of_its_import() -> None:
+    """All files are imported first: an hour from then may be over when the last of them runs."""
+    found = {str(file.relative_to(TESTS)) for file in FILES if list(kept_times(ast.parse(file.read_text())))}
+    assert found == set(SINCE)
+
+
+def test_kept_times_are_found() -> None:
+    found = "LATER = datetime.now(UTC) + timedelta(hours=1)\nNOW: float = time.time()\nnow = datetime.now\n"
+    assert list(kept_times(ast.parse(f"{found}def later():\n    return datetime.now(UTC)"))) == [1, 2]

@@ -18,8 +18,6 @@ from penstock.local.services import Services
 from penstock.segment.member_tables import member_erase as erasing
 from penstock.segment.member_tables.member_schema import BUCKETS, bucket_of
 
-LATER = datetime.now(UTC) + timedelta(hours=1)
-
 
 def test_the_bucket_is_that_of_spark(spark: SparkSession) -> None:
     texts = ["", "a", "1234567", "12345678", "x" * 31, "x" * 32, "Zürich-" * 9, "5c0a6a9e-5d7c-4b8e-9d0a-000000000001"]
@@ -32,7 +30,7 @@ def member(cql: Session, keyspace: str, name: str, person: str) -> None:
     bucket = bucket_of(person)
     cql.execute(
         f"INSERT INTO {keyspace}.members (segment, bucket, person, until) VALUES (%s, %s, %s, %s) USING TTL 3600",
-        (name, bucket, person, LATER),
+        (name, bucket, person, datetime.now(UTC) + timedelta(hours=1)),
     )
 
 

@@ -25,7 +25,6 @@ from penstock.query.query import Batch
 from penstock.segment.member_tables.delivery_sync import Mode
 from penstock.segment.member_tables.member_schema import BUCKETS
 
-NOW = datetime.now(UTC).replace(microsecond=0)
 SCHEMA = "person string, segment string, event string, at timestamp, until timestamp, ttl int, `to` string"
 
 
@@ -37,7 +36,8 @@ def topic(services: Services) -> Iterator[str]:
 
 def change(person: str, event: str, life: int = 3600) -> tuple[object, ...]:
     ttl = life if event in ("enter", "prolong") else 0
-    return person, "back", event, NOW, NOW + timedelta(seconds=life), ttl, "t"
+    at = datetime.now(UTC).replace(microsecond=0)
+    return person, "back", event, at, at + timedelta(seconds=life), ttl, "t"
 
 
 def delivered(services: Services, topic: str) -> list[dict[str, Any]]:
@@ -149,8 +149,9 @@ def test_a_killed_delivery_goes_on_where_it_was(services: Services, cql: Session
         f"INSERT INTO {keyspace}.members (segment, bucket, person, until) VALUES ('killed', ?, ?, ?) USING TTL 3600"
     )
     people = [f"p{i}" for i in range(512)]
+    later = datetime.now(UTC) + timedelta(hours=1)
     for i, person in enumerate(people):
-        cql.execute_async(insert, (i % BUCKETS, person, NOW + timedelta(hours=1))).result()
+        cql.execute_async(insert, (i % BUCKETS, person, later)).result()
     command = [sys.executable, "-m", "penstock", "segment", "sync", "killed", "--to", topic, "--full"]
     command += ["--keyspace", keyspace, "--hosts", services.cql, "--servers", services.kafka]
     running = subprocess.Popen(command, env=os.environ, stdout=subprocess.DEVNULL)

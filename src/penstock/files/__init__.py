@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from penstock import lazy
 
 if TYPE_CHECKING:
-    from penstock.files.files_sink import Compression as Compression, FilesSink as FilesSink, sink as sink
+    from penstock.files.files_sink import FilesSink as FilesSink, sink as sink
 else:
     __all__, __getattr__, __dir__ = lazy.names(
         __name__,
         {
-            "penstock.files.files_sink": ("Compression", "FilesSink", "sink"),
+            "penstock.files.files_sink": ("FilesSink", "sink"),
         },
     )

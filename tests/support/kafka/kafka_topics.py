@@ -6,9 +6,10 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from waiting import PATIENCE, until
 
@@ -70,7 +71,7 @@ def messages(
     )
     try:
         places = [TopicPartition(topic, p, 0) for p in range(partitions)]
-        ends = [consumer.get_watermark_offsets(place, timeout=PATIENCE)[1] for place in places]
+        ends = [until(partial(_bounds, consumer, place), "bounds of a partition")[1] for place in places]
         consumer.assign(places)
         count, reached = 0, dict.fromkeys(range(partitions), -1)
         settled = time.monotonic() + settling
@@ -89,6 +90,17 @@ def messages(
                 reached[one.partition()] = one.offset()
     finally:
         consumer.close()
+
+
+def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int] | None:
+    """The first and the last offset; None while a partition that was just created has no leader."""
+    try:
+        bounds: tuple[int, int] = consumer.get_watermark_offsets(place, timeout=PATIENCE)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION:
+            return None
+        raise
+    return bounds
 
 
 def stored(
