@@ -109,6 +109,8 @@ LEFT = TIME_TO_LIVE + "cdc$operation"
 """For how many more seconds the log holds a row."""
 MARKER = ("penstock$inserted", "penstock$expires")
 """The names of what follows the columns of a SELECT with row markers, both bigint."""
+INSERTED = st.StructType([st.StructField("time", st.LongType()), st.StructField("expires", st.LongType())])
+"""When an INSERT made a row of a snapshot, and when that expires; both null if only UPDATEs did."""
 _FUNCTIONS = {WRITE_TIME: "WRITETIME", TIME_TO_LIVE: "TTL"}
 
 FIXED_COLUMNS = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl")
@@ -159,10 +161,6 @@ def layout(table: CqlTable, *, write_times: bool = False) -> LogLayout:
     return LogLayout(table, tuple(names), tuple(kinds))
 
 
-INSERTED = st.StructType([st.StructField("time", st.LongType()), st.StructField("expires", st.LongType())])
-"""When an INSERT made a row of a snapshot, and when that expires; both null if only UPDATEs did."""
-
-
 def _struct(fields: Iterable[tuple[str, CqlType]]) -> st.StructType:
     return st.StructType([st.StructField(name, spark_type(kind)) for name, kind in fields])
 
@@ -203,8 +201,8 @@ def frame_schema(table: CqlTable, *, problem: bool = False, write_times: bool = 
         lists = st.StructType(
             [st.StructField(c.name, _list_type(c.type)) for c in table.values if c.type.nonfrozen_list]
         )
-        fields += [("expires", st.TimestampType()), ("write_times", times), ("expiries", times), ("lists", lists)]
-        fields.append(("inserted", INSERTED))
+        fields += [("expires", st.TimestampType()), ("write_times", times), ("expiries", times)]
+        fields += [("lists", lists), ("inserted", INSERTED)]
     # Spark has no struct without fields: leave out structs that a table without values or collections would not fill.
     absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
     if not bounds.fields:

@@ -159,7 +159,8 @@ class RowBuilder:
         cells = {
             column.name: self._rows_with(column, rows, static, keys, changed.by_column) for column in self.table.columns
         }
-        cells |= dict.fromkeys(MARKER, np.where(static, -1, rows))
+        if self.marked:
+            cells |= dict.fromkeys(MARKER, np.where(static, -1, rows))
         return _Rows(self, view, rows, cells, self._masked(keys, changed)).batch()
 
     def _entries(self, view: View) -> tuple[Array, Array]:

@@ -7,7 +7,9 @@ columns were updated, and when, only a Cassandra with our plugin tells.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar, cast
 
 from cassandra import InvalidRequest
 from cassandra.protocol import SyntaxException
@@ -18,8 +20,10 @@ from penstock.database.cql_types import Column, CqlTable
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, quoted
 
-_known: dict[tuple[Access, str, tuple[str, ...]], frozenset[str]] = {}
-"""What was found, as long as the process lives, by the cluster, the table and the columns' types."""
+T = TypeVar("T")
+
+_known: dict[tuple[str, Access, str, tuple[str, ...]], object] = {}
+"""What was found, as long as the process lives, by what was asked, the cluster, the table and its columns' types."""
 
 MARKED = "ROWS_WITH_MARKERS"
 """The plugin's function of a table in a SELECT."""
@@ -30,15 +34,13 @@ def timed_columns(access: Access, table: CqlTable, patience: timedelta) -> froze
 
     Raises DatabaseUnavailable if no node answers within `patience`.
     """
-    known = (access, base_name(table), tuple(f"{column.name} {column.type}" for column in table.values))
-    if known not in _known:
-        _known[known] = retrying(
-            lambda: frozenset(column.name for column in table.values if _is_timed(access, table, column)),
-            what="looking up which write times can be read",
-            where=f"{table.full_name} at {access.hosts}",
-            patience=patience,
-        )
-    return _known[known]
+    return _looked_up(
+        lambda: frozenset(column.name for column in table.values if _is_timed(access, table, column)),
+        "looking up which write times can be read",
+        access,
+        table,
+        patience,
+    )
 
 
 def _is_timed(access: Access, table: CqlTable, column: Column) -> bool:
@@ -55,13 +57,23 @@ def rows_with_markers(access: Access, table: CqlTable, patience: timedelta) -> s
     answers within `patience`.
     """
     source = f"{MARKED}({base_name(table)})"
-    is_known = retrying(
+    is_known = _looked_up(
         lambda: _is_prepared(access, f"SELECT {quoted(table.partition_key[0].name)} FROM {source}"),
-        what="looking up whether row markers can be read",
-        where=f"{table.full_name} at {access.hosts}",
-        patience=patience,
+        "looking up whether row markers can be read",
+        access,
+        table,
+        patience,
     )
     return source if is_known else None
+
+
+def _looked_up(look: Callable[[], T], what: str, access: Access, table: CqlTable, patience: timedelta) -> T:
+    """What `look` finds, which is asked once in a process: each range of a table is read with it."""
+    key = (what, access, base_name(table), tuple(f"{column.name} {column.type}" for column in table.values))
+    if key not in _known:
+        where = f"{table.full_name} at {access.hosts}"
+        _known[key] = retrying(look, what=what, where=where, patience=patience)
+    return cast(T, _known[key])
 
 
 def _is_prepared(access: Access, text: str) -> bool:
