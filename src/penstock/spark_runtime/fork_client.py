@@ -13,8 +13,8 @@ SERVER = "PENSTOCK_FORK_SERVER"
 FOLDERS = "PENSTOCK_MODULES"
 """Environment variable with the folders of users' modules, which are searched last (`user_modules`)."""
 AS_MODULE = (
-    "import os, runpy, sys; del sys.argv[0]; sys.path += os.environ['PENSTOCK_MODULES'].split(os.pathsep); "
-    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    "import os, runpy, sys; from penstock.spark_runtime import user_modules; del sys.argv[0]; "
+    "user_modules.import_from(os.environ); runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
 """What `python -m` does, with these folders behind all others and without the current one before them."""
 PATIENCE = 10.0

@@ -125,6 +125,6 @@ def _topic(
         replication=settings.replication,
         max_decompressed=max_decompressed,
     )
-    return (
-        partial(make, require=partial(require_order, where=f"topic {settings.name} at {servers}")) if ordered else make
-    )
+    if not ordered:
+        return make
+    return partial(make, require=partial(require_order, where=f"topic {settings.name} at {servers}"))
