@@ -31,6 +31,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.query import dict_factory
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from _measure import import_test_support
 from _reference import Connect, Reference, running, serving
 from _stream_data import topics
 from penstock.errors import PenstockError
@@ -38,8 +39,7 @@ from penstock.local import ports, services
 from penstock.local.services import Services
 
 ROOT = Path(__file__).parents[1]
-SUPPORT = ROOT / "tests/support"
-sys.path.extend(map(str, (SUPPORT, *SUPPORT.glob("*/"))))
+import_test_support()
 from cell_states import columns_of, session_for_states, state_of  # noqa: E402
 from connect_json import encoded  # noqa: E402
 

@@ -40,6 +40,12 @@ class Row:
     ratio: float
 
 
+def import_test_support() -> None:
+    """Let this process import the help for tests."""
+    support = Path(__file__).parents[1] / "tests/support"
+    sys.path.extend(map(str, (support, *support.glob("*/"))))
+
+
 def tree_cpu(root: int) -> float:
     """CPU seconds used so far by a process and all that descend from it (Linux), the ended ones they waited for too."""
     return sum(own + waited for own, waited in _tree(root).values()) / TICKS

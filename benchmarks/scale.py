@@ -24,12 +24,11 @@ from typing import Any
 import psutil
 
 import _stream_data as data
-from _measure import tell, turns
+from _measure import import_test_support, tell, turns
 from cdc_source import fill
 from penstock.local.services import Services, down, up
 
-SUPPORT = Path(__file__).parents[1] / "tests/support"
-sys.path.extend(map(str, (SUPPORT, *SUPPORT.glob("*/"))))
+import_test_support()
 
 from spark_cluster import spark_cluster  # noqa: E402
 

@@ -24,10 +24,9 @@ from typing import Any
 
 import psutil
 
-from _measure import tell, turns
+from _measure import import_test_support, tell, turns
 
-SUPPORT = Path(__file__).parents[1] / "tests/support"
-sys.path.extend(map(str, (SUPPORT, *SUPPORT.glob("*/"))))
+import_test_support()
 
 from spark_cluster import SparkCluster, spark_cluster  # noqa: E402
 

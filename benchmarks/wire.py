@@ -13,7 +13,6 @@ Rates are records a second, CPU is the client's own; `ratio` is over librdkafka'
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import _kafka_clients as clients
 from _kafka_clients import Case, Client
-from _measure import Row, Run, report, rows_of, turns
+from _measure import Row, Run, import_test_support, report, rows_of, turns
 
 PARTITIONS = 4
 PER_MESSAGE = 10
@@ -57,8 +56,7 @@ FUTURES: dict[str, Client] = {
 @contextmanager
 def cluster(brokers: int) -> Iterator[str]:
     """The addresses of brokers that are compiled and have memory as in production, unlike those of `penstock up`."""
-    support = Path(__file__).parents[1] / "tests/support"
-    sys.path.extend(map(str, (support, *support.glob("*/"))))
+    import_test_support()
     from kafka_cluster import kafka_cluster
 
     properties = "file.delete.delay.ms=500\nlog.segment.delete.delay.ms=500\nlog.segment.bytes=268435456\n"

@@ -40,7 +40,8 @@ def _results(release: str) -> tuple[str, str, int]:
     command = [str(environment / "bin/python"), "-m", "pytest", *LANE]
     tests = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     print(tests.stdout, flush=True)
-    return "installed", tests.stdout.strip().splitlines()[-1], int(tests.returncode > 0)
+    last = (tests.stdout.strip() or f"ended with {tests.returncode}").splitlines()[-1]
+    return "installed", last, int(tests.returncode > 0)
 
 
 def _interpreter(release: str) -> str | None:

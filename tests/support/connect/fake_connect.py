@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
 from fake_status import trace
+from json_server import JsonAnswers, serving
 
 Json = dict[str, Any]
 STATES = {"pause": "PAUSED", "resume": "RUNNING", "stop": "STOPPED", "restart": "RUNNING"}
@@ -41,7 +39,7 @@ def cluster(text: str) -> Iterator[str]:
     connectors = {"orders-source": connector("orders-source"), "returns": connector("returns", failure=trace(text))}
     connectors["returns"]["info"] = {"type": "source", "config": {**CONFIG, "description": text}}
 
-    class Answer(BaseHTTPRequestHandler):
+    class Answer(JsonAnswers):
         def do_GET(self) -> None:
             _, _, *rest = urlsplit(self.path).path.split("/")
             if not rest:
@@ -66,23 +64,5 @@ def cluster(text: str) -> Iterator[str]:
 
         do_POST = do_PUT
 
-        def answered(self, found: Json, status: int = 200) -> None:
-            body = json.dumps(found).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing is logged."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Answer) as address:
+        yield f"http://{address}"

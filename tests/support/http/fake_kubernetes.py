@@ -15,10 +15,11 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from json_server import JsonAnswers, serving
 
 from penstock.local import ports
 from penstock_demo import child
@@ -119,27 +120,27 @@ def kubernetes(folder: Path) -> Iterator[Kubernetes]:
     """An API server on this machine; `url` is for `--master`."""
     world = Kubernetes(folder)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonAnswers):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             place = urlsplit(self.path)
             if "watch" in place.query:
-                self._answer(404, _status("Failure", 404))
+                self.answered(_status("Failure", 404), 404)
             elif found := world.objects.get(place.path):
-                self._answer(200, found)
+                self.answered(found)
             elif place.path.rpartition("/")[2] in ("pods", "configmaps", "services", "persistentvolumeclaims"):
                 selector = parse_qs(place.query).get("labelSelector", [""])[0]
                 about = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
-                self._answer(200, about | {"items": world.list(place.path, selector)})
+                self.answered(about | {"items": world.list(place.path, selector)})
             else:
-                self._answer(404, _status("Failure", 404))
+                self.answered(_status("Failure", 404), 404)
 
         def do_POST(self) -> None:
-            self._answer(201, world.create(urlsplit(self.path).path, self._body()))
+            self.answered(world.create(urlsplit(self.path).path, self._body()), 201)
 
         def do_PATCH(self) -> None:
-            self._answer(200, world.create(urlsplit(self.path).path.rpartition("/")[0], self._body()))
+            self.answered(world.create(urlsplit(self.path).path.rpartition("/")[0], self._body()))
 
         do_PUT = do_PATCH
 
@@ -151,33 +152,17 @@ def kubernetes(folder: Path) -> Iterator[Kubernetes]:
                     world.delete(f"{place.path}/{pod['metadata']['name']}")
             else:
                 world.delete(place.path)
-            self._answer(200, _status("Success", 200))
+            self.answered(_status("Success", 200))
 
         def _body(self) -> Any:
             return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
 
-        def _answer(self, code: int, body: dict[str, Any]) -> None:
-            text = json.dumps(body).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer((ports.HOST, 0), Handler)
-    world.url = f"k8s://http://{ports.HOST}:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield world
-    finally:
-        world.stop()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Handler) as address:
+        world.url = f"k8s://http://{address}"
+        try:
+            yield world
+        finally:
+            world.stop()
 
 
 def _status(status: str, code: int) -> dict[str, Any]:

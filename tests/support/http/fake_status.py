@@ -6,16 +6,15 @@ reads one of them as markup is found.
 
 from __future__ import annotations
 
-import json
 import math
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from json_server import JsonAnswers, serving
 
 Json = dict[str, Any]
 
@@ -145,25 +144,9 @@ def pipeline(name: str, made: Made, *, width: int = 1) -> Json:
 def served(make: Callable[[], Json]) -> Iterator[str]:
     """The address of a server whose `/status` is what `make` returns."""
 
-    class Answer(BaseHTTPRequestHandler):
+    class Answer(JsonAnswers):
         def do_GET(self) -> None:
-            body = json.dumps(make()).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            with suppress(ConnectionError):  # the console does not wait for a late answer
-                self.wfile.write(body)
+            self.answered(make())
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing is logged."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Answer) as address:
+        yield f"http://{address}"
